@@ -1,19 +1,8 @@
 """HDF5: a record is index i of every dataset that has a first axis.
 
-Every shard gets copies from the first input: all groups, named datatypes, scalar datasets, links inside the file, and
-their attributes and those of the datasets of the record; of a list of labels that others have longer, the longest.
-Dimension scales stay attached. If datasets are chosen by
-name, other datasets with a first axis, links, and scalars and attributes with references are left out; if none are
-chosen, objects that cannot be copied are refused, and so are datasets that seem to be no columns of a list. On request, datasets
-of other lengths than the record's are copied, too; of AnnData, 10x (see `roles`) and pandas, without it.
-
-Datasets of a shard keep type, filters, fill value and chunk shape, with these exceptions: datasets without chunks get
-chunks, so that they can grow; chunks with more than 64 MiB of rows get fewer rows; gzip replaces filters that are not
-known to be lossless, which could change values again, and those that this installation can only undo. The first axis is
-unlimited.
-
-In table form a group is a struct and an n-d row nested fixed-size lists; see `forms` for the types. In the other
-direction, an attribute `arrow_type` records types that HDF5 lacks: times, dates, and binary values.
+Every shard begins with a copy of the first input without the rows of these datasets; see `template`. Without names of
+datasets, files whose attributes say what is a row of a record are understood, see `roles`, and those that seem to be no
+list of records are refused, see `signs`.
 """
 
 from __future__ import annotations
@@ -54,7 +43,6 @@ def list_compressions() -> tuple[str, ...]:
 
 
 def has_plugins() -> bool:
-    """Tell whether the package with further filters is installed."""
     return find_spec("hdf5plugin") is not None
 
 
@@ -80,13 +68,11 @@ class Hdf5Format(Format):
         return any(head.startswith(SIGNATURE, place) for place in list_places(len(head)))
 
     def open_source(self, inputs: Sequence[InputFile], options: ReadOptions) -> Source:
-        """Return the source of the inputs; `DATASETS` names the datasets of the record."""
         from recshuf.formats.hdf5.source import Hdf5Source
 
         return Hdf5Source(inputs, options)
 
     def open_target(self, schema: pa.Schema, layout: Any, options: WriteOptions) -> Target:
-        """Return the target; `options.compression` replaces the compression of the inputs."""
         from recshuf.formats.hdf5.encoder import TableEncoder, make_layout
         from recshuf.formats.hdf5.filters import check_compression
         from recshuf.formats.hdf5.sink import Hdf5Target

@@ -20,7 +20,7 @@ from h5py._objects import phil
 
 from recshuf.errors import InputError
 from recshuf.formats.hdf5.filters import Pipeline, find_pipeline
-from recshuf.formats.hdf5.types import Kind, find_chunk, find_file_bytes, kind_of, list_references
+from recshuf.formats.hdf5.types import ADDRESS_BYTES, Kind, find_chunk, kind_of, measure_element
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from recshuf.interfaces import Handle
 
     _Numbers = NDArray[np.int64]
+    _Bytes = NDArray[np.uint8]
     _Offset = tuple[int, ...]
 
 
@@ -45,7 +46,6 @@ SMALL_FILE_BYTES = 4 << 20
 _WINDOW_BYTES = 1 << 20
 _REFERENCE_BYTES = 16
 """Bytes of a reference: a length of 4, an address of 8, and an index of 4."""
-_ADDRESS_BYTES = 8
 _STEP_ROWS = 1 << 16
 _HEAP_EXTRA_BYTES = 1 << 20
 """Most bytes of a heap beyond its largest value."""
@@ -200,34 +200,30 @@ class ChunkReader:
         self._dataset = dataset
         self._pipeline = pipeline
         self._keeps = keeps
-        self._kept: tuple[_Offset, NDArray[np.uint8]] | None = None
+        self._kept: tuple[_Offset, _Bytes] | None = None
         self._shape: tuple[int, ...] = dataset.shape
         self._chunk = pipeline.chunk
         self._item_bytes = pipeline.item_bytes
 
-    def read(self, start: int, stop: int) -> NDArray[np.uint8]:
+    def read(self, start: int, stop: int) -> _Bytes:
         rows = np.empty((stop - start, *self._shape[1:], self._item_bytes), np.uint8)
-        for offset in self._list_offsets(start, stop):
+        others = (range(0, width, step) for width, step in zip(self._shape[1:], self._chunk[1:], strict=True))
+        for offset in product(range(start - start % self._chunk[0], stop, self._chunk[0]), *others):
             low = (max(offset[0], start), *offset[1:])
             ends = map(min, map(int.__add__, offset, self._chunk), (stop, *self._shape[1:]))
             self._fill(rows[low[0] - start :], offset, low, tuple(ends))
         return rows.reshape(-1)
 
-    def _list_offsets(self, start: int, stop: int) -> Iterator[_Offset]:
-        first = start - start % self._chunk[0]
-        others = (range(0, width, step) for width, step in zip(self._shape[1:], self._chunk[1:], strict=True))
-        return product(range(first, stop, self._chunk[0]), *others)
-
-    def _fill(self, rows: NDArray[np.uint8], offset: _Offset, low: _Offset, high: _Offset) -> None:
+    def _fill(self, rows: _Bytes, offset: _Offset, low: _Offset, high: _Offset) -> None:
         """Copy the elements from `low` up to `high` of a chunk; `rows` begin at the row of `low`."""
-        counts = tuple(high[axis] - low[axis] for axis in range(len(low)))
+        counts = tuple(map(int.__sub__, high, low))
         target = rows[(slice(counts[0]), *map(slice, low[1:], high[1:]))]
         chunk = self._load(offset)
         if chunk is None:
             target[...] = self._read_plainly(low, counts).reshape(target.shape)
             return
         taken = chunk[
-            tuple(slice(low[axis] - offset[axis], high[axis] - offset[axis]) for axis in range(len(low)))
+            tuple(slice(a - start, b - start) for a, b, start in zip(low, high, offset, strict=True))
         ]
         if taken.strides[-1] == 1:
             target[...] = taken
@@ -235,7 +231,7 @@ class ChunkReader:
         for index in range(self._item_bytes):  # shuffled: a plane of first bytes, one of second bytes...
             target[..., index] = taken[..., index]
 
-    def _load(self, offset: _Offset) -> NDArray[np.uint8] | None:
+    def _load(self, offset: _Offset) -> _Bytes | None:
         """Return a chunk, its bytes on the last axis; None if only HDF5 can read it."""
         kept = self._kept
         if kept is not None and kept[0] == offset:
@@ -251,7 +247,7 @@ class ChunkReader:
             self._kept = (offset, chunk)
         return chunk
 
-    def _read_plainly(self, low: _Offset, counts: _Offset) -> NDArray[np.uint8]:
+    def _read_plainly(self, low: _Offset, counts: _Offset) -> _Bytes:
         in_file = self._dataset.get_space()
         in_file.select_hyperslab(low, counts)
         raw = np.zeros(prod(counts) * self._item_bytes, np.uint8)
@@ -288,13 +284,11 @@ class ValueGuard:
         self._base = int(file.userblock_size)
         self._name = name
         self._label = column.name
-        self._file_bytes = content.stamp.size
-        self._references = list_references(column.tid)
-        self._row_bytes = find_file_bytes(column.tid)
+        self._row_bytes, self._references = measure_element(column.tid)
         self._checked = 0
         self._chunks: ChunkReader | None = None
         self._offset: int | None = None
-        if file.id.get_create_plist().get_sizes()[0] != _ADDRESS_BYTES:
+        if file.id.get_create_plist().get_sizes()[0] != ADDRESS_BYTES:
             return
         if find_chunk(dataset) is None:
             self._offset = dataset.get_offset()
@@ -310,21 +304,20 @@ class ValueGuard:
             for place, item_bytes in self._references:
                 self._check_references(rows[:, place : place + _REFERENCE_BYTES], item_bytes, low, limit)
 
-    def _check_references(
-        self, references: NDArray[np.uint8], item_bytes: int, start: int, limit: SizeLimit
-    ) -> None:
+    def _check_references(self, references: _Bytes, item_bytes: int, start: int, limit: SizeLimit) -> None:
         lengths = references[:, :4].copy().view("<u4")[:, 0].astype(np.int64) * item_bytes
         addresses = references[:, 4:12].copy().view("<i8")[:, 0]
         indexes = references[:, 12:].copy().view("<u4")[:, 0].astype(np.int64)
         lengths[addresses == 0] = 0  # no value
         limit.check(lengths, start, self._label, self._name)
-        if self._file_bytes > SMALL_FILE_BYTES:
+        file_bytes = self._content.stamp.size
+        if file_bytes > SMALL_FILE_BYTES:
             unseen = (addresses != 0) & (addresses != self._checked)
             values = _HeapValues(addresses[unseen] + self._base, indexes[unseen], lengths[unseen]).sorted()
-            _check_heaps(self._content, values, self._file_bytes, limit.max_bytes + _HEAP_EXTRA_BYTES)
+            _check_heaps(self._content, values, file_bytes, limit.max_bytes + _HEAP_EXTRA_BYTES)
             self._checked = int(addresses[-1])  # the last heap, which the next rows may begin with
 
-    def _read(self, start: int, stop: int) -> NDArray[np.uint8] | None:
+    def _read(self, start: int, stop: int) -> _Bytes | None:
         if self._chunks is not None:
             return self._chunks.read(start, stop)
         if self._offset is None:

@@ -52,7 +52,6 @@ _FAILURES = (
 _SYSTEM_ERROR = re.compile(r"file descriptor = \d+, errno = [1-9]")
 _MOST_READ = 1 << 24
 _MOST_HOPS = 64
-_MOST_NAMES = 20
 _MOST_LEVELS = 128
 _SHOWN_LETTERS = 40
 
@@ -78,10 +77,7 @@ def read_stamp(file: h5py.File) -> Stamp:
 
 
 def check_stamp(file: h5py.File, name: str, stamp: Stamp) -> None:
-    """Raise `InputError` if a file has changed since the stamp was taken.
-
-    If it has shrunk, HDF5 reads zeros in place of the missing bytes.
-    """
+    """Raise `InputError` if a file has changed since the stamp was taken; HDF5 reads zeros in place of bytes that it has lost."""
     if read_stamp(file) != stamp:
         raise InputError(name, "changed while it was read", remedy="run again when nobody writes to it")
 
@@ -101,34 +97,27 @@ def reading(name: str, place: str | None = None) -> Iterator[None]:
         raise kind(name, f"cannot be read as HDF5 ({said})", place=place) from error
 
 
-@contextmanager
-def opened(input_file: InputFile) -> Iterator[h5py.File]:
-    """Open an input to look into it, as `open_file` does, and close it at the end; errors in between are as in `reading`."""
-    with reading(input_file.name):
-        file = open_file(input_file, IndexStream)
-        try:
-            yield file
-        finally:
-            close_file(file)
-
-
 def open_file(input_file: InputFile, stream: type[ObjectStream] = ObjectStream) -> h5py.File:
+    name = input_file.name
     if input_file.is_stream:
-        raise InputError(
-            input_file.name, "HDF5 cannot be read from a stream", remedy="save it to a file first"
-        )
+        raise InputError(name, "HDF5 cannot be read from a stream", remedy="save it to a file first")
     if input_file.path is None:
-        return _open_object(input_file, stream)
-    _check_regular(input_file.name, input_file.path)
-    with reading(input_file.name), phil:
+        raw = stream(cast("ObjectHandle", opener_of(input_file).open()))
+        _check_signature(name, raw)
+        with reading(name):
+            return ObjectHdf5(raw)
+    try:
+        mode = input_file.path.stat().st_mode
+        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+            raise InputError(
+                name, "is not a regular file, which HDF5 needs", remedy="save it to a file first"
+            )
+        with input_file.path.open("rb") as file:
+            _check_signature(name, file)
+    except OSError as error:
+        raise InputError.of_system(error, name) from error
+    with reading(name), phil:
         return h5py.File(input_file.path, "r", driver="sec2", locking="best-effort")
-
-
-def _open_object(input_file: InputFile, stream: type[ObjectStream]) -> ObjectHdf5:
-    raw = stream(cast("ObjectHandle", opener_of(input_file).open()))
-    _check_signature(input_file.name, raw)
-    with reading(input_file.name):
-        return ObjectHdf5(raw)
 
 
 def close_file(file: h5py.File) -> None:
@@ -136,31 +125,13 @@ def close_file(file: h5py.File) -> None:
     # since a collection of garbage may call this with that one held.
     with phil:
         if file and not isinstance(file, ObjectHdf5) and h5f.get_obj_count(file.id, h5f.OBJ_FILE) == 1:
-            _give_up_descriptor(file.id.get_vfd_handle())
+            # Another file behind the descriptor: HDF5 aborts when the system fails to close one.
+            with suppress(OSError), Path(os.devnull).open("rb") as nothing:
+                os.dup2(nothing.fileno(), file.id.get_vfd_handle(), inheritable=False)
         file.close()
 
 
-def _give_up_descriptor(descriptor: int) -> None:
-    """Replace the file behind a descriptor: HDF5 aborts when the system fails to close one."""
-    with suppress(OSError), Path(os.devnull).open("rb") as nothing:
-        os.dup2(nothing.fileno(), descriptor, inheritable=False)
-
-
-def _check_regular(name: str, path: Path) -> None:
-    """Raise `InputError` if a file cannot be opened, is not a regular file, or is not an HDF5 file."""
-    try:
-        mode = path.stat().st_mode
-        if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
-            with path.open("rb") as file:
-                _check_signature(name, file)
-                return
-    except OSError as error:
-        raise InputError.of_system(error, name) from error
-    raise InputError(name, "is not a regular file, which HDF5 needs", remedy="save it to a file first")
-
-
 def _check_signature(name: str, file: BinaryIO | ObjectStream) -> None:
-    """Raise `InputError` if the signature is at no offset where HDF5 may begin."""
     for place in list_places(file.seek(0, os.SEEK_END)):
         file.seek(place)
         if file.read(len(SIGNATURE)) == SIGNATURE:
@@ -214,17 +185,17 @@ class Contents:
             values: NDArray[np.integer[Any]] = self.open_checked(path)[()]
             return values
 
-    def list_datasets(self) -> str:
-        shown = ", ".join(self.arrays[:_MOST_NAMES])
-        return shown + (", ..." if len(self.arrays) > _MOST_NAMES else "")
-
 
 @contextmanager
 def looking_into(input_file: InputFile) -> Iterator[Contents]:
-    """Open an input, walk through it, and close it at the end; errors are as of `opened`."""
-    with opened(input_file) as file:
-        check_small_file(content_of(file), read_stamp(file).size)
-        yield walk_file(file, input_file.name)
+    """Open an input, walk through it, and close it at the end; errors in between are as in `reading`."""
+    with reading(input_file.name):
+        file = open_file(input_file, IndexStream)
+        try:
+            check_small_file(content_of(file), read_stamp(file).size)
+            yield walk_file(file, input_file.name)
+        finally:
+            close_file(file)
 
 
 def walk_file(file: h5py.File, name: str) -> Contents:
@@ -234,34 +205,24 @@ def walk_file(file: h5py.File, name: str) -> Contents:
     pending = [("", path) for path in reversed(list(file))]
     while pending:
         parent, child = pending.pop()
-        path = _join_path(parent, child, name)
-        pending += [(path, inner) for inner in reversed(_visit(file["/" + parent], child, path, contents))]
+        if isinstance(child, bytes):  # as h5py gives it
+            problem = f"{child!r} in group {'/' + parent!r} is a name that is not UTF-8"
+            raise InputError(name, problem, remedy="rename it")
+        if parent.count("/") >= _MOST_LEVELS - 1:
+            problem = f"groups are nested more than {_MOST_LEVELS} deep"
+            raise InputError(name, problem, place=f"group {parent[:_SHOWN_LETTERS] + '...'!r}")
+        path = f"{parent}/{child}" if parent else child
+        group = file["/" + parent]
+        link = group.get(child, getlink=True)
+        contents.order.append(path)
+        if isinstance(link, h5py.ExternalLink):
+            contents.external_links.append(path)
+        elif isinstance(link, h5py.SoftLink):
+            contents.soft_links[path] = link.path
+        else:
+            pending += [(path, inner) for inner in reversed(_visit_object(group[child], path, contents))]
     adopt_matrices(contents)
     return contents
-
-
-def _join_path(parent: str, child: str | bytes, name: str) -> str:
-    """Return the path of a member; h5py gives its name as bytes if it is not UTF-8."""
-    if isinstance(child, bytes):
-        problem = f"{child!r} in group {'/' + parent!r} is a name that is not UTF-8"
-        raise InputError(name, problem, remedy="rename it")
-    if parent.count("/") >= _MOST_LEVELS - 1:
-        problem = f"groups are nested more than {_MOST_LEVELS} deep"
-        raise InputError(name, problem, place=f"group {parent[:_SHOWN_LETTERS] + '...'!r}")
-    return f"{parent}/{child}" if parent else child
-
-
-def _visit(group: h5py.Group, child: str, path: str, contents: Contents) -> list[str]:
-    """Add one member of a group, and return the names of its own members, if any."""
-    link = group.get(child, getlink=True)
-    contents.order.append(path)
-    if isinstance(link, h5py.ExternalLink):
-        contents.external_links.append(path)
-    elif isinstance(link, h5py.SoftLink):
-        contents.soft_links[path] = link.path
-    else:
-        return _visit_object(group[child], path, contents)
-    return []
 
 
 def _visit_object(member: h5py.HLObject, path: str, contents: Contents) -> list[str]:
@@ -276,12 +237,12 @@ def _visit_object(member: h5py.HLObject, path: str, contents: Contents) -> list[
         return list(member)
     if isinstance(member, h5py.Datatype):
         contents.types.append(path)
-    else:
-        spaces = {h5s.SIMPLE: contents.arrays, h5s.SCALAR: contents.scalars}
-        space = member.id.get_space()
-        spaces.get(space.get_simple_extent_type(), contents.nulls).append(path)
-        if space.get_simple_extent_type() == h5s.SIMPLE:
-            contents.shapes[path] = space.get_simple_extent_dims()
+        return []
+    spaces = {h5s.SIMPLE: contents.arrays, h5s.SCALAR: contents.scalars}
+    space = member.id.get_space()
+    spaces.get(space.get_simple_extent_type(), contents.nulls).append(path)
+    if space.get_simple_extent_type() == h5s.SIMPLE:
+        contents.shapes[path] = space.get_simple_extent_dims()
     return []
 
 
@@ -302,9 +263,8 @@ def find_address(object_id: h5d.DatasetID | h5g.GroupID | h5t.TypeID) -> int:
 def resolve_path(contents: Contents, path: str) -> str | None:
     """Return the path of an object without links, or None if there is no object."""
     done: list[str] = []
-    todo = _split_path(path)
-    hops = 0
-    while todo:
+    todo, hops = _split_path(path), 0
+    while todo and hops <= _MOST_HOPS:
         part = todo.pop(0)
         group = contents.file["/" + "/".join(done)]
         link = group.get(part, getlink=True) if isinstance(group, h5py.Group) else None
@@ -312,15 +272,13 @@ def resolve_path(contents: Contents, path: str) -> str | None:
             return None
         if isinstance(link, h5py.ExternalLink):
             raise _external_link_error(contents, "/".join([*done, part]))
-        if not isinstance(link, h5py.SoftLink):
+        if isinstance(link, h5py.SoftLink):
+            hops += 1
+            done = [] if link.path.startswith("/") else done
+            todo = _split_path(link.path) + todo
+        else:
             done.append(part)
-            continue
-        hops += 1
-        if hops > _MOST_HOPS:
-            return None
-        done = [] if link.path.startswith("/") else done
-        todo = _split_path(link.path) + todo
-    return "/".join(done)
+    return None if todo else "/".join(done)
 
 
 def _split_path(path: str) -> list[str]:
@@ -332,23 +290,15 @@ def _external_link_error(contents: Contents, path: str) -> InputError:
     return InputError(contents.name, "external links are not followed", place=f"link {path!r}", remedy=remedy)
 
 
-def require_arrays(contents: Contents) -> None:
-    """Raise `InputError` if a file has no dataset that could hold records."""
-    if not contents.arrays:
-        raise InputError(contents.name, "has no dataset with a first axis, so no records")
-
-
-def refuse_external_links(contents: Contents) -> None:
-    """Raise `InputError` if a file has links to other files."""
+def check_objects(contents: Contents, *, copies_nulls: bool) -> None:
+    """Raise `InputError` if a file has links to other files, nulls that are not copied, or no dataset that could hold records."""
     if contents.external_links:
         raise _external_link_error(contents, contents.external_links[0])
-
-
-def refuse_leftovers(contents: Contents) -> None:
-    """Raise `InputError` if a file has an object that can be neither shuffled nor copied to every shard."""
-    refuse_external_links(contents)
-    if contents.nulls:
-        place = f"dataset {contents.nulls[0]!r}"
-        remedy = "name the datasets of the record with --datasets"
-        problem = "a dataset with a null dataspace has no records"
-        raise InputError(contents.name, problem, place=place, remedy=remedy)
+    if contents.nulls and not copies_nulls:
+        problem, remedy = (
+            "a dataset with a null dataspace has no records",
+            "name the datasets of the record with --datasets",
+        )
+        raise InputError(contents.name, problem, place=f"dataset {contents.nulls[0]!r}", remedy=remedy)
+    if not contents.arrays:
+        raise InputError(contents.name, "has no dataset with a first axis, so no records")

@@ -1,13 +1,11 @@
-"""From table form to native batches of HDF5 rows, and the image of shards from a schema.
-
-Structs become groups, fixed-size lists become axes.
-"""
+"""From table form to native batches of HDF5 rows, and the image of shards from a schema: structs become groups, fixed-size lists axes."""
 
 from __future__ import annotations
 
 from collections import Counter
 from functools import partial
 from math import prod
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any
 
 import h5py
@@ -17,9 +15,10 @@ from h5py import h5d, h5p, h5s, h5t
 
 from recshuf.dataclass import dataclass
 from recshuf.errors import ConversionError
+from recshuf.formats.hdf5.decoder import BINARY_NAME, find_stand_in
 from recshuf.formats.hdf5.filters import set_compression
-from recshuf.formats.hdf5.forms import ARROW_TYPE_ATTRIBUTE, BINARY_NAME, find_stand_in
-from recshuf.formats.hdf5.template import CHUNK_BYTES, Layout, link_plist, new_image
+from recshuf.formats.hdf5.storage import ARROW_TYPE
+from recshuf.formats.hdf5.template import CHUNK_BYTES, LINK, Layout, new_image
 from recshuf.formats.hdf5.types import wrap_lists, wrap_rows
 from recshuf.records.arrays import is_any_list, is_bytes, is_variable_list, view_bytes, view_offsets
 
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
 _MOST_CHUNKS_BYTES = 8 << 20
 _VARIABLE_BYTES = 64
 """Assumed bytes of a variable-length value."""
-_DEFAULT_COMPRESSION = "gzip"
 _ELSEWHERE = "or write Parquet or JSONL"
 _ODD_PARTS = {"/": "separates groups", "\0": "ends names"}
 _WORDS: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
@@ -66,46 +64,45 @@ class LeafEncoder:
     is_variable: bool = False
 
     @property
+    def name(self) -> str:
+        return "/".join(self.path)
+
+    @property
     def row_bytes(self) -> int:
-        """Bytes of a row, without variable-length values."""
-        return prod(self.row_shape) * int(self.tid.get_size())
-
-    def encode(self, array: pa.Array) -> pa.Array:
-        """Return the native rows of an array, which may be a slice."""
-        _refuse_nulls(array, ".".join(self.path))
-        return self.convert(array)
+        """Bytes of a row; of variable-length values as many as are usual."""
+        return (
+            _VARIABLE_BYTES if self.is_variable else max(1, prod(self.row_shape) * int(self.tid.get_size()))
+        )
 
 
-def find_encoders(fields: pa.Schema | pa.StructType, path: tuple[str, ...] = ()) -> list[LeafEncoder]:
-    """Return the encoders of the datasets of fields, depth first."""
+def _find_encoders(fields: pa.Schema | pa.StructType, path: tuple[str, ...] = ()) -> list[LeafEncoder]:
     encoders: list[LeafEncoder] = []
     counts = Counter(field.name for field in fields)
     for place, field in enumerate(fields):
         inner = (*path, field.name)
         _check_name(inner, place, is_double=counts[field.name] > 1)
         kind = _plain_type(field.type)
-        encoders += find_encoders(kind, inner) if pa.types.is_struct(kind) else [_find_encoder(inner, kind)]
+        encoders += _find_encoders(kind, inner) if pa.types.is_struct(kind) else [_find_encoder(inner, kind)]
     if path and not encoders:
         raise ConversionError(".".join(path), "a struct without fields has no place in HDF5")
     return encoders
 
 
 def _check_name(path: tuple[str, ...], place: int, *, is_double: bool) -> None:
-    """Refuse the name of a column, or of a field of a struct, that no dataset can have."""
-    name = path[-1]
+    name, field, problem = path[-1], ".".join(path), ""
+    remedy = f"rename it in the inputs, {_ELSEWHERE}"
     if not name:
         what = f"field {place + 1} of the struct" if len(path) > 1 else f"column {place + 1}"
+        field, problem = ".".join(path[:-1]), f"{what} has no name, as a dataset must"
         remedy = f"name it in the inputs (or leave it out: to_csv(index=False) in pandas), {_ELSEWHERE}"
-        raise ConversionError(".".join(path[:-1]), f"{what} has no name, as a dataset must", remedy=remedy)
-    for part, why in _ODD_PARTS.items():
-        if part in name:
-            problem = f"the name holds {part!r}, which {why} in HDF5"
-            raise ConversionError(".".join(path), problem, remedy=f"rename it in the inputs, {_ELSEWHERE}")
-    if name in (".", ".."):
+    elif odd := next((part for part in _ODD_PARTS if part in name), None):
+        problem = f"the name holds {odd!r}, which {_ODD_PARTS[odd]} in HDF5"
+    elif name in (".", ".."):
         problem = "is no name for an HDF5 dataset, but a way to a group"
-        raise ConversionError(".".join(path), problem, remedy=f"rename it in the inputs, {_ELSEWHERE}")
-    if is_double:
-        raise ConversionError(".".join(path), "several columns have this name", remedy="rename them")
+    elif is_double:
+        problem, remedy = "several columns have this name", "rename them"
+    if problem:
+        raise ConversionError(field, problem, remedy=remedy)
 
 
 def _find_encoder(path: tuple[str, ...], kind: pa.DataType) -> LeafEncoder:
@@ -115,7 +112,8 @@ def _find_encoder(path: tuple[str, ...], kind: pa.DataType) -> LeafEncoder:
         return LeafEncoder(path, tid, partial(_encode_text, field), is_variable=True)
     if types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind):
         tid = h5t.vlen_create(h5t.py_create(np.dtype(np.uint8)))
-        return LeafEncoder(path, tid, _encode_binary, noted_type=BINARY_NAME, is_variable=True)
+        to_bytes = methodcaller("cast", pa.large_binary())
+        return LeafEncoder(path, tid, to_bytes, noted_type=BINARY_NAME, is_variable=True)
     if is_variable_list(kind):
         item = _find_item_type(kind.value_type, field, kind)
         convert = partial(_encode_lists, field, pa.large_list(kind.value_type), item.get_size())
@@ -133,24 +131,18 @@ def _find_encoder(path: tuple[str, ...], kind: pa.DataType) -> LeafEncoder:
 
 
 def _encode_text(field: str, array: pa.Array) -> pa.Array:
-    data = view_bytes(rows := _encode_binary(array))
+    data = view_bytes(rows := array.cast(pa.large_binary()))
     if data.size and data.min() == 0:
         problem = "a string holds the character NUL, at which HDF5 would cut it"
         raise ConversionError(field, problem, remedy=f"remove it in the inputs, {_ELSEWHERE}")
     return rows
 
 
-def _encode_binary(array: pa.Array) -> pa.Array:
-    return array.cast(pa.large_binary())
-
-
 def _encode_lists(field: str, list_type: pa.DataType, item_bytes: int, array: pa.Array) -> pa.Array:
     lists = array.cast(list_type)
-    items = lists.flatten()
+    items, offsets = lists.flatten(), view_offsets(lists)
     _refuse_nulls(items, field)
-    offsets = view_offsets(lists)
-    offsets = (offsets - offsets[0]) * item_bytes
-    return wrap_lists(offsets, _view_items(items))
+    return wrap_lists((offsets - offsets[0]) * item_bytes, _view_items(items))
 
 
 def _encode_fixed(field: str, row_shape: tuple[int, ...], item_bytes: int, array: pa.Array) -> pa.Array:
@@ -199,14 +191,13 @@ def _plain_array(array: pa.Array) -> pa.Array:
     return _plain_array(array.dictionary_decode()) if pa.types.is_dictionary(array.type) else array
 
 
-def flatten_structs(arrays: list[pa.Array], names: list[str], prefix: str = "") -> Iterator[pa.Array]:
-    """Yield the array of each dataset, in the order of `find_encoders`."""
+def _flatten_structs(arrays: list[pa.Array], names: list[str], prefix: str = "") -> Iterator[pa.Array]:
     for array, name in zip(arrays, names, strict=True):
         plain = _plain_array(array)
         if pa.types.is_struct(plain.type):
             _refuse_nulls(plain, prefix + name)
             inner_names = [field.name for field in plain.type]
-            yield from flatten_structs(plain.flatten(), inner_names, f"{prefix}{name}.")
+            yield from _flatten_structs(plain.flatten(), inner_names, f"{prefix}{name}.")
         else:
             yield plain
 
@@ -229,31 +220,31 @@ class TableEncoder:
     """Turns batches of a schema into native batches."""
 
     def __init__(self, schema: pa.Schema) -> None:
-        self.leaves = find_encoders(schema)
+        self.leaves = _find_encoders(schema)
         if not self.leaves:
             remedy = "choose another format, or name the fields with --schema"
             raise ConversionError("", "records without a single field have no place in HDF5", remedy=remedy)
         self._names = schema.names
 
     def encode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        arrays = flatten_structs(batch.columns, self._names)
-        rows = [leaf.encode(array) for leaf, array in zip(self.leaves, arrays, strict=True)]
-        return pa.RecordBatch.from_arrays(rows, names=["/".join(leaf.path) for leaf in self.leaves])
+        rows = []
+        for leaf, array in zip(self.leaves, _flatten_structs(batch.columns, self._names), strict=True):
+            _refuse_nulls(array, ".".join(leaf.path))
+            rows.append(leaf.convert(array))
+        return pa.RecordBatch.from_arrays(rows, names=[leaf.name for leaf in self.leaves])
 
 
 def make_layout(leaves: list[LeafEncoder], options: WriteOptions) -> Layout:
-    """Return the layout of shards with one dataset per encoder, chunked and by default compressed."""
-    chunk_rows = _find_chunk_rows(leaves)
+    """Return the layout of shards with one dataset per encoder, chunked and by default compressed.
+
+    All chunks have the same rows, so that every step ends with whole chunks.
+    """
+    sizes = [leaf.row_bytes for leaf in leaves]
+    chunk_rows = max(1, min(CHUNK_BYTES // max(sizes), _MOST_CHUNKS_BYTES // sum(sizes)))
     with new_image() as (file, result):
         for leaf in leaves:
             _create_dataset(file, leaf, chunk_rows, options)
-    return Layout(result[0], tuple("/".join(leaf.path) for leaf in leaves))
-
-
-def _find_chunk_rows(leaves: list[LeafEncoder]) -> int:
-    """Return the same rows for all chunks, so that every step ends with whole chunks."""
-    sizes = [_VARIABLE_BYTES if leaf.is_variable else max(1, leaf.row_bytes) for leaf in leaves]
-    return max(1, min(CHUNK_BYTES // max(sizes), _MOST_CHUNKS_BYTES // sum(sizes)))
+    return Layout(result[0], tuple(leaf.name for leaf in leaves))
 
 
 def _create_dataset(file: h5py.File, leaf: LeafEncoder, chunk_rows: int, options: WriteOptions) -> None:
@@ -262,10 +253,9 @@ def _create_dataset(file: h5py.File, leaf: LeafEncoder, chunk_rows: int, options
     plist.set_obj_track_times(False)
     if not leaf.is_variable:
         plist.set_shuffle()
-        set_compression(plist, options.compression or _DEFAULT_COMPRESSION, options.compression_level)
+        set_compression(plist, options.compression or "gzip", options.compression_level)
     most = (h5s.UNLIMITED, *(width or h5s.UNLIMITED for width in leaf.row_shape))
     space = h5s.create_simple((0, *leaf.row_shape), most)
-    path = "/".join(leaf.path)
-    h5d.create(file.id, path.encode(), leaf.tid, space, plist, link_plist())
+    h5d.create(file.id, leaf.name.encode(), leaf.tid, space, plist, LINK)
     if leaf.noted_type is not None:
-        file[path].attrs[ARROW_TYPE_ATTRIBUTE] = leaf.noted_type
+        file[leaf.name].attrs[ARROW_TYPE] = leaf.noted_type

@@ -4,8 +4,7 @@ HDF5 serialises all calls; a `Pipeline` runs in many threads. It gives the same 
 a stream whole, even if it holds a thousand times the chunk, and if it holds less, takes the memory behind it for data. Here a
 chunk is inflated up to its size, and must fill it.
 
-LZF is that of h5py: its module `h5z` exports the two functions of LibLZF. The filter around them, which is not used, does
-not return the number of bytes.
+LZF is that of h5py: its module `h5z` exports the two functions of LibLZF. The filter around them does not return the number of bytes.
 """
 
 from __future__ import annotations
@@ -85,7 +84,6 @@ def _load_plugins() -> None:
 
 
 def refuse_unknown_filters(plist: h5p.PropDCID, name: str, place: str) -> None:
-    """Raise `InputError` if a dataset needs a filter that is not installed."""
     missing = [each for each in list_filters(plist) if not h5z.filter_avail(each[0])]
     if missing:
         _load_plugins()
@@ -214,30 +212,35 @@ class Pipeline:
         for place, code in enumerate(self.codes):
             if code == h5z.FILTER_SHUFFLE:
                 stored = chunk.reshape(-1, self.item_bytes).T.tobytes()
-                continue
-            filtered = self._apply(stored, code)
-            if filtered is None:
-                mask |= 1 << place
+            elif (
+                code == h5z.FILTER_DEFLATE
+            ):  # at 1 it can be larger by a tenth than zlib's; 2 takes the same time
+                stored = deflate.zlib_compress(stored, max(self.level, 2) if self.level else 0)
+            elif code == ZSTD_FILTER:
+                stored = zstandard.ZstdCompressor(self.level).compress(stored)
+            elif code == h5z.FILTER_FLETCHER32:
+                stored = b"".join((stored, make_checksum(stored)))
             else:
-                stored = filtered
+                packed = _call_lzf("lzf_compress", stored, memoryview(stored).nbytes - 1)
+                mask |= (packed is None) << place
+                stored = stored if packed is None else packed
         return mask, stored
-
-    def _apply(self, plain: Bytes, code: int) -> Bytes | None:
-        """Return the result of a filter for a chunk; None if it is left out."""
-        if code == h5z.FILTER_DEFLATE:
-            return _deflate(plain, self.level)
-        if code == h5z.FILTER_LZF:
-            return _call_lzf("lzf_compress", plain, memoryview(plain).nbytes - 1)
-        if code == ZSTD_FILTER:
-            return zstandard.ZstdCompressor(self.level).compress(plain)
-        return b"".join((plain, make_checksum(plain)))
 
     def decode(self, stored: Bytes, mask: int) -> NDArray[np.uint8] | None:
         """Return a chunk as an array of its shape, bytes on the last axis; None if HDF5 should report the error."""
         codes = [code for index, code in enumerate(self.codes) if not mask >> index & 1]
-        plain = self._undo(stored, codes)
-        if plain is None:
-            return None
+        plain = stored
+        for place, code in reversed(list(enumerate(codes))):
+            if code == h5z.FILTER_FLETCHER32:
+                if not has_right_checksum(plain):
+                    return None
+                plain = memoryview(plain)[:-CHECKSUM_BYTES]
+            elif code != h5z.FILTER_SHUFFLE:
+                size = self.chunk_bytes + CHECKSUM_BYTES * codes[:place].count(h5z.FILTER_FLETCHER32)
+                unpacked = _DECODERS[code](plain, size)
+                if unpacked is None:
+                    return None
+                plain = unpacked
         flat = np.frombuffer(plain, np.uint8)
         if len(flat) != self.chunk_bytes:
             amount = f"{len(flat)} bytes" if len(flat) < self.chunk_bytes else "more"
@@ -245,19 +248,6 @@ class Pipeline:
         if h5z.FILTER_SHUFFLE in codes:
             return np.moveaxis(flat.reshape(self.item_bytes, *self.chunk), 0, -1)
         return flat.reshape(*self.chunk, self.item_bytes)
-
-    def _undo(self, stored: Bytes, codes: list[int]) -> Bytes | None:
-        """Return a chunk without checksums and compression; None if it is damaged."""
-        plain: Bytes | None = stored
-        for place, code in reversed(list(enumerate(codes))):
-            if plain is None or code == h5z.FILTER_SHUFFLE:
-                return plain
-            if code == h5z.FILTER_FLETCHER32:
-                plain = memoryview(plain)[:-CHECKSUM_BYTES] if has_right_checksum(plain) else None
-            else:
-                size = self.chunk_bytes + CHECKSUM_BYTES * codes[:place].count(h5z.FILTER_FLETCHER32)
-                plain = _DECODERS[code](plain, size)
-        return plain
 
 
 def find_pipeline(dataset: h5d.DatasetID, item_bytes: int) -> Pipeline | None:
@@ -267,11 +257,8 @@ def find_pipeline(dataset: h5d.DatasetID, item_bytes: int) -> Pipeline | None:
         return None
     filters = list_filters(dataset.get_create_plist())
     codes = tuple(code for code, _, _, _ in filters)
-    if (
-        len(set(codes)) < len(codes)
-        or h5z.FILTER_SHUFFLE in codes[1:]
-        or len(_COMPRESSIONS.intersection(codes)) > 1
-    ):
+    is_doubled = len(set(codes)) < len(codes) or len(_COMPRESSIONS.intersection(codes)) > 1
+    if is_doubled or h5z.FILTER_SHUFFLE in codes[1:]:
         return None
     if not all(_is_usual(code, values, item_bytes) for code, _, values, _ in filters):
         return None
@@ -294,12 +281,6 @@ def _is_usual(code: int, values: tuple[int, ...], item_bytes: int) -> bool:
 
 def _find_level(values: tuple[int, ...]) -> int:
     return values[0] if values else _USUAL_ZSTD
-
-
-def _deflate(plain: Bytes, level: int) -> Bytes:
-    """Return a stream about as small as that of zlib at a level, or smaller."""
-    # At 1 it can be larger by a tenth; 2 takes the same time.
-    return deflate.zlib_compress(plain, max(level, 2) if level else 0)
 
 
 def _inflate(stored: Bytes, size: int) -> Bytes | None:
@@ -342,7 +323,6 @@ def _load_lzf() -> ctypes.CDLL | None:
 
 
 def _unpack_lzf(stored: Bytes, size: int) -> Bytes | None:
-    """Return the contents of an LZF stream; None if it is damaged."""
     if not stored:
         return b""
     plain = _call_lzf("lzf_decompress", stored, size)

@@ -20,7 +20,6 @@ import shlex
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
-from recshuf.dataclass import dataclass
 from recshuf.errors import InputError
 
 if TYPE_CHECKING:
@@ -152,8 +151,7 @@ def propose_parts(name: str) -> str:
     return f"shuffle its parts, with one --seed so that those of the same cells stay aligned: python -c {shlex.quote(code)}"
 
 
-@dataclass(frozen=True, slots=True)
-class Roles:
+class Roles(NamedTuple):
     """What attributes say about the datasets of a file, by path; nothing is said of those in neither set."""
 
     rows: frozenset[str] = frozenset()
@@ -162,19 +160,13 @@ class Roles:
     """Their rows are not, whatever their number."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sparse:
+class Sparse(NamedTuple):
     """A sparse matrix in a group, as SciPy, AnnData and Cell Ranger write it."""
 
     path: str
     parts: tuple[str, ...]
     axes: tuple[int, ...]
     """Empty if they are not known."""
-
-    @property
-    def is_of_variables(self) -> bool:
-        """Whether it is where AnnData keeps what has no axis of observations."""
-        return is_of_variables(self.path)
 
 
 def is_of_variables(path: str) -> bool:
@@ -193,15 +185,13 @@ def find_roles(contents: Contents) -> Roles:
             problem = "is MuData: several matrices of cells, and what ties them together, which is not shuffled with them"
             raise InputError(contents.name, problem, remedy=propose_parts(contents.name))
         kind = _FRAMES.get(frame)
-        if kind is not None and not _HIDDEN.search(prefix):
-            own = _list_inside(contents, prefix)
+        own = {each for each in contents.arrays if each.startswith(prefix)}
+        if kind is not None and not is_hidden(prefix):
             moved = {each for each in own if kind.fullmatch(each, len(prefix))}
         elif layout == ANNDATA:
-            parts = {
-                part for each in find_sparse(contents) if not each.is_of_variables for part in each.parts
-            }
-            own = {each for each in _list_inside(contents, prefix) if not _PAIRS.match(each, len(prefix))}
-            own -= parts
+            sparse = [each for each in find_sparse(contents) if not is_of_variables(each.path)]
+            own -= {part for each in sparse for part in each.parts}
+            own = {each for each in own if not _PAIRS.match(each, len(prefix))}
             moved = {each for each in own if _OBSERVATIONS.match(each, len(prefix))} | own & {
                 *contents.matrices
             }
@@ -214,13 +204,9 @@ def find_roles(contents: Contents) -> Roles:
         copies |= own - moved
     for matrix in {each for each in contents.matrices.values() if each.is_10x}:
         rows |= {*matrix.parts, f"{matrix.path}/{BARCODES}"}
-        own = _list_inside(contents, f"{matrix.path}/")
+        own = {each for each in contents.arrays if each.startswith(f"{matrix.path}/")}
         copies |= {each for each in own if _FEATURES.match(each, len(matrix.path))}
     return Roles(frozenset(rows), frozenset(copies - rows))
-
-
-def _list_inside(contents: Contents, prefix: str) -> set[str]:
-    return {each for each in contents.arrays if each.startswith(prefix)}
 
 
 def find_sparse(contents: Contents) -> Iterator[Sparse]:
@@ -228,16 +214,15 @@ def find_sparse(contents: Contents) -> Iterator[Sparse]:
     arrays = set(contents.arrays)
     for path in contents.arrays:
         group, _, name = path.rpartition("/")
-        parts = tuple(f"{group}/{part}".lstrip("/") for part in (*PARTS, POINTERS, SHAPE))
-        if name == POINTERS and arrays.issuperset(parts[:-1]):
-            yield Sparse(group, tuple(part for part in parts if part in arrays), _find_axes(contents, group))
-
-
-def _find_axes(contents: Contents, group: str) -> tuple[int, ...]:
-    attributes, shape = contents.file[f"/{group}"].attrs, f"{group}/shape".lstrip("/")
-    shapes = [attributes[key] for key in ("shape", "h5sparse_shape") if key in attributes]
-    shapes += [contents.read_integers(shape)] if shape in contents.arrays else []
-    return tuple(int(axis) for axis in shapes[0]) if shapes and shapes[0] is not None else ()
+        *parts, shape = (f"{group}/{part}".lstrip("/") for part in (*PARTS, POINTERS, SHAPE))
+        if name == POINTERS and arrays.issuperset(parts):
+            attributes = contents.file[f"/{group}"].attrs
+            shapes = [attributes[key] for key in ("shape", "h5sparse_shape") if key in attributes]
+            if shape in arrays:
+                shapes.append(contents.read_integers(shape))
+                parts.append(shape)
+            axes = tuple(int(axis) for axis in shapes[0]) if shapes and shapes[0] is not None else ()
+            yield Sparse(group, tuple(parts), axes)
 
 
 def find_commonest(contents: Contents, paths: Iterable[str]) -> list[str]:
@@ -256,15 +241,13 @@ def find_commonest(contents: Contents, paths: Iterable[str]) -> list[str]:
         by_length.setdefault(shapes[path][0], []).append(path)
     if len(by_length) == 1:
         return next(iter(by_length.values()))
-    return max(
-        by_length.values(),
-        key=lambda paths: (len(paths), sum(_count_bytes(contents, path) for path in paths)),
-    )
 
+    def rank(chosen: list[str]) -> tuple[int, int]:
+        # h5py's own count of bytes needs a type of NumPy.
+        sizes = (prod(shapes[path]) * contents.file[path].id.get_type().get_size() for path in chosen)
+        return len(chosen), int(sum(sizes))
 
-def _count_bytes(contents: Contents, path: str) -> int:
-    # h5py's own count needs a type of NumPy.
-    return int(prod(contents.shapes[path]) * contents.file[path].id.get_type().get_size())
+    return max(by_length.values(), key=rank)
 
 
 def is_hidden(path: str) -> bool:

@@ -21,13 +21,13 @@ from recshuf.formats.hdf5.roles import (
     find_roles,
     find_sparse,
     is_hidden,
+    is_of_variables,
     propose_without,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    import h5py
     import numpy as np
     from numpy.typing import NDArray
 
@@ -69,7 +69,7 @@ def _such_as(names: Sequence[str]) -> str:
 
 
 class _Family(NamedTuple):
-    """Datasets with names that differ only by a number, and values of one type."""
+    """Datasets with names that differ only by a number, and values of one type; text may differ in length."""
 
     paths: list[str]
     has_codes: bool
@@ -84,27 +84,25 @@ class _Family(NamedTuple):
 
 
 def refuse_parts(contents: Contents, records: Sequence[str]) -> None:
-    """Raise `InputError` if datasets that nobody has named seem to be no columns of a list of records."""
+    """Raise `InputError` if datasets that nobody has named seem to be no columns of a list of records.
+
+    They are columns if another dataset of the record has no row for each of them.
+    """
     _refuse_sparse(contents, records, Roles())
-    named = _find_samples(contents, records, _find_families(contents))
-    # Only now the types: that takes a look at each dataset.
-    samples = _find_samples(contents, records, _divide_by_type(contents, named))
-    if samples:
+    samples = [family for family in _find_families(contents) if family.is_sure]
+    lengths = {path: shape[0] for path, shape in contents.shapes.items()}
+    counts = set()
+    for count, paths in ((len(family.paths), family.paths) for family in samples):
+        # A dataset with a row for each member says nothing about the rows of the members, if none or all of these are as long.
+        if len({lengths[path] == count for path in paths}) == 1:
+            counts.add(count)
+    members = {*_list_members(samples)}
+    if samples and all(path in members or lengths[path] in counts for path in records):
         _refuse_samples(contents, samples)
 
 
-def _find_samples(contents: Contents, records: Sequence[str], families: Sequence[_Family]) -> list[_Family]:
-    """Return the families that are samples; none if another dataset of the record shows that they are columns."""
-    samples = [family for family in families if family.is_sure]
-    members = {path for family in samples for path in family.paths}
-    counts = {len(family.paths) for family in samples if _may_have_labels(contents, family)}
-    is_all = all(path in members or contents.shapes[path][0] in counts for path in records)
-    return samples if is_all else []
-
-
-def _may_have_labels(contents: Contents, family: _Family) -> bool:
-    """Tell whether a dataset with a row for each member says nothing about the rows of the members."""
-    return len({contents.shapes[path][0] == len(family.paths) for path in family.paths}) == 1
+def _list_members(families: Sequence[_Family]) -> list[str]:
+    return [path for family in families for path in family.paths]
 
 
 def _find_families(contents: Contents) -> list[_Family]:
@@ -112,34 +110,25 @@ def _find_families(contents: Contents) -> list[_Family]:
     for path, shape in contents.shapes.items():
         if not is_hidden(path):
             by_name.setdefault((_NUMBER.sub("#", path), len(shape)), []).append(path)
-    return [_make_family(contents, paths) for paths in by_name.values() if len(paths) > 1]
-
-
-def _divide_by_type(contents: Contents, families: Sequence[_Family]) -> list[_Family]:
-    """Return the families whose members have values of one type; text may differ in length."""
-    divided = []
-    for family in families:
-        by_type: dict[tuple[int, int], list[str]] = {}
-        for path in family.paths:
+    by_type: dict[tuple[object, ...], list[str]] = {}
+    for name, paths in by_name.items():
+        for path in paths if len(paths) > 1 else ():
             tid = contents.file[path].id.get_type()
-            is_text = tid.get_class() == h5t.STRING
-            by_type.setdefault((tid.get_class(), 0 if is_text else tid.get_size()), []).append(path)
-        divided += [_make_family(contents, paths) for paths in by_type.values() if len(paths) > 1]
-    return divided
-
-
-def _make_family(contents: Contents, paths: list[str]) -> _Family:
-    columns = zip(*(_NUMBER.findall(path) for path in paths), strict=True)
-    differing = [each for column in columns if len({*column}) > 1 for each in column]
-    has_codes = any(not each.isdigit() or (each[0] == "0" and len(each) > 1) for each in differing)
-    in_groups = len({path.rpartition("/")[0] for path in paths}) > 1
-    return _Family(paths, has_codes, in_groups or len(contents.shapes[paths[0]]) > 1)
+            size = 0 if tid.get_class() == h5t.STRING else tid.get_size()
+            by_type.setdefault((*name, tid.get_class(), size), []).append(path)
+    families = []
+    for paths in (paths for paths in by_type.values() if len(paths) > 1):
+        columns = zip(*(_NUMBER.findall(path) for path in paths), strict=True)
+        differing = [each for column in columns if len({*column}) > 1 for each in column]
+        has_codes = any(not each.isdigit() or (each[0] == "0" and len(each) > 1) for each in differing)
+        in_groups = len({path.rpartition("/")[0] for path in paths}) > 1
+        families.append(_Family(paths, has_codes, in_groups or len(contents.shapes[paths[0]]) > 1))
+    return families
 
 
 def _refuse_samples(contents: Contents, samples: Sequence[_Family]) -> None:
-    members = {path for family in samples for path in family.paths}
-    paths = samples[0].paths
-    parts = [path.split("/") for path in paths]
+    members = {*_list_members(samples)}
+    parts = [path.split("/") for path in samples[0].paths]
     depth = next(index for index, column in enumerate(zip(*parts, strict=True)) if len({*column}) > 1)
     what = "dataset" if depth == len(parts[0]) - 1 else "group"
     names = ["/".join(each[: depth + 1]) for each in parts]
@@ -158,19 +147,14 @@ def _refuse_samples(contents: Contents, samples: Sequence[_Family]) -> None:
 
 def describe_doubt(contents: Contents, records: Sequence[str]) -> str | None:
     """Return a sentence about datasets that nobody has named and that may be lists of their own; None if there are none."""
-    by_name = _find_doubtful(records, _find_families(contents))
-    alike = _find_doubtful(records, _divide_by_type(contents, by_name))
+    families = _find_families(contents)
+    is_all = {*_list_members(families)}.issuperset(records)
+    alike = [each for each in families if is_all or (each.is_sure and (each.has_codes or each.is_deep))]
     doubtful = alike[0].paths if alike else _find_twins(records)
     if not doubtful:
         return None
     remedy = "if they are lists of their own, name one with --datasets"
     return f"{contents.name}: row i of {shorten(doubtful)} is taken for one record; {remedy}"
-
-
-def _find_doubtful(records: Sequence[str], families: Sequence[_Family]) -> list[_Family]:
-    members = {path for family in families for path in family.paths}
-    is_all = members.issuperset(records)
-    return [each for each in families if is_all or (each.is_sure and (each.has_codes or each.is_deep))]
 
 
 def _find_twins(records: Sequence[str]) -> list[str] | None:
@@ -212,46 +196,41 @@ def check_independent(
 ) -> None:
     """Raise `InputError` if the rows of another dataset seem to belong to those of the record."""
     if roles.rows:
-        _refuse_strangers(contents, others, roles)
+        _refuse_strangers(contents, [path for path in others if path not in roles.copies])
     _refuse_sparse(contents, records, roles)
     row_count = contents.shapes[records[0]][0]
     folders = {path.rpartition("/")[0] for path in records}
     for path in others:
-        is_beside = path.rpartition("/")[0] in folders
-        problem = _find_tie(contents.file[path], row_count, is_beside=is_beside, is_copy=path in roles.copies)
+        dataset, problem = contents.file[path], ""
+        if dataset.shape is None:
+            continue
+        is_number = dataset.id.get_type().get_class() in (h5t.INTEGER, h5t.FLOAT)
+        if dataset.shape[0] == row_count and path not in roles.copies:
+            problem = f"has {row_count} rows, as the records, but is not one of their datasets"
+        elif dataset.shape == (row_count + 1,) and is_number and path not in roles.copies:
+            problem = (
+                f"has {row_count + 1} numbers, one more than the records, as their offsets or edges would"
+            )
+        elif path.rpartition("/")[0] in folders and dataset.attrs.get("PSEUDOATOM") == b"object":
+            problem = "holds pickled objects, which may be rows of the records"
         if problem:
             raise InputError(contents.name, problem, place=f"dataset {path!r}", remedy=LEAVE_OUT)
     if not roles.rows:
         _refuse_lists(contents, records, others)
 
 
-def _refuse_strangers(contents: Contents, others: Sequence[str], roles: Roles) -> None:
-    """Raise `InputError` if AnnData or 10x leaves open which rows of another dataset belong to those of the record."""
+def _refuse_strangers(contents: Contents, others: Sequence[str]) -> None:
+    """Raise `InputError` if AnnData or 10x leaves open which rows of other datasets belong to those of the record."""
     of_10x = any(matrix.is_10x for matrix in contents.matrices.values())
     for path in others:
-        pair = _PAIR.match(path)
-        if pair is not None and path not in roles.copies:
-            problem = "is of pairs of records, and each shard has only some of them"
-        elif of_10x and path not in roles.copies:
-            problem = "is none of the datasets that 10x describes, and may follow the order of its barcodes"
-        else:
-            continue
-        name = pair[0] if pair else path
-        raise InputError(contents.name, problem, place=repr(name), remedy=propose_without(contents, name))
-
-
-def _find_tie(dataset: h5py.Dataset, row_count: int, *, is_beside: bool, is_copy: bool) -> str | None:
-    """Tell why the rows of a dataset seem to belong to those of the record; None if they do not."""
-    if dataset.shape is None:
-        return None
-    if dataset.shape[0] == row_count and not is_copy:
-        return f"has {row_count} rows, as the records, but is not one of their datasets"
-    is_number = dataset.id.get_type().get_class() in (h5t.INTEGER, h5t.FLOAT)
-    if dataset.shape == (row_count + 1,) and is_number and not is_copy:
-        return f"has {row_count + 1} numbers, one more than the records, as their offsets or edges would"
-    if is_beside and dataset.attrs.get("PSEUDOATOM") == b"object":
-        return "holds pickled objects, which may be rows of the records"
-    return None
+        name, problem = (
+            path,
+            "is none of the datasets that 10x describes, and may follow the order of its barcodes",
+        )
+        if pair := _PAIR.match(path):
+            name, problem = pair[0], "is of pairs of records, and each shard has only some of them"
+        if pair or of_10x:
+            raise InputError(contents.name, problem, place=repr(name), remedy=propose_without(contents, name))
 
 
 def _refuse_sparse(contents: Contents, records: Sequence[str], roles: Roles) -> None:
@@ -260,7 +239,9 @@ def _refuse_sparse(contents: Contents, records: Sequence[str], roles: Roles) -> 
     for index, sparse in enumerate(matrices):
         if not chosen.isdisjoint(sparse.parts):
             problem = "is a sparse matrix, and its stored values are no records"
-        elif (row_count in sparse.axes or not sparse.axes) and not (roles.rows and sparse.is_of_variables):
+        elif (row_count in sparse.axes or not sparse.axes) and not (
+            roles.rows and is_of_variables(sparse.path)
+        ):
             problem = (
                 f"is a sparse matrix with an axis of {row_count}, as the records, and cannot be shuffled"
             )

@@ -5,25 +5,24 @@ from __future__ import annotations
 import errno
 import io
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import h5py
 import numpy as np
-import pyarrow as pa
 from h5py import h5d
 
 from recshuf.dataclass import dataclass
 from recshuf.formats.hdf5.contents import reading
 from recshuf.formats.hdf5.filters import Pipeline, find_pipeline
+from recshuf.formats.hdf5.inventory import find_pointers
 from recshuf.formats.hdf5.roles import ANNDATA, LAYOUT_MARK, PARTS, read_text
-from recshuf.formats.hdf5.rows import ListWriter, PointerWriter, find_pointers, list_column
-from recshuf.formats.hdf5.storage import Column, access_plist, read_column, select_rows
+from recshuf.formats.hdf5.storage import Column, open_dataset, read_column, select_rows
 from recshuf.formats.hdf5.types import Kind, find_chunk
 from recshuf.formats.hdf5.writers import (
     ChunkWriter,
     LibraryWriter,
+    ListWriter,
     RowWriter,
     ShardFile,
     TaskQueue,
@@ -33,8 +32,10 @@ from recshuf.interfaces import Sink, Target
 from recshuf.records.arrays import view_offsets
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
+
+    import pyarrow as pa
 
     from recshuf.formats.hdf5.encoder import TableEncoder
     from recshuf.formats.hdf5.storage import Storage
@@ -57,12 +58,17 @@ class DatasetPlan:
     stored: Column
     """As in the file; the items of lists that lie there one after the other."""
     pointers: Storage | None
-    """The dataset that says where such lists begin, unless another plan has it."""
+    """The dataset that says where such lists begin."""
     chunk_rows: int
     pipeline: Pipeline | None
     """Filters applied outside of HDF5; None if HDF5 applies them."""
     fill: bytes
     """An element that was never written; used with a pipeline only."""
+
+    @property
+    def points(self) -> bool:
+        """Whether its lists are those that the pointers are made from."""
+        return self.pointers is not None and self.column.name.endswith(f"/{PARTS[0]}")
 
     @property
     def band_bytes(self) -> int:
@@ -100,7 +106,9 @@ class ShardPlan:
         step = self.step_rows * sum(each.column.fixed_bytes for each in self.datasets)
         variable = _VARIABLE_COPIES * VARIABLE_STEP_BYTES if self.has_variable else 0
         columns = _DATASET_BYTES * len(self.datasets)
-        columns += sum(2 * each.pointers.chunk_bytes for each in self.datasets if each.pointers)
+        columns += sum(
+            2 * each.pointers.chunk_bytes for each in self.datasets if each.pointers and each.points
+        )
         # HDF5's caches, and the bands that it filters; then chunks filtered outside of it.
         library = sum(map(self.waiting_bytes, left)) + 2 * max((each.band_bytes for each in left), default=0)
         most = max((each.pipeline.chunk_bytes for each in own if each.pipeline), default=0)
@@ -126,13 +134,11 @@ def _plan_dataset(file: h5py.File, name: str, pointers: Storage | None, source: 
         if column.kind is Kind.FIXED and column.row_bytes:
             pipeline = find_pipeline(dataset, column.tid.get_size())
         fill = _read_fill(dataset, column) if pipeline else b""
-        native = column if pointers is None else list_column(column)
-        own = pointers if name.endswith(f"/{PARTS[0]}") else None
-        return DatasetPlan(native, column, own, chunk_rows, pipeline, fill)
+        native = column if pointers is None else column.lists
+        return DatasetPlan(native, column, pointers, chunk_rows, pipeline, fill)
 
 
 def _read_fill(dataset: h5d.DatasetID, column: Column) -> bytes:
-    """Return an element that was never written, of an empty dataset."""
     dataset.set_extent((1, *column.row_shape))
     in_memory, in_file = select_rows(dataset, 0, 1, tuple(1 for _ in column.row_shape))
     element = np.zeros(column.tid.get_size(), np.uint8)
@@ -148,8 +154,8 @@ class _StepCutter:
     The cuts depend on the records alone.
     """
 
-    def __init__(self, schema: pa.Schema, rows: int, variable_bytes: int) -> None:
-        self._variable = [i for i, field in enumerate(schema) if field.type == pa.large_binary()]
+    def __init__(self, variable: Sequence[int], rows: int, variable_bytes: int) -> None:
+        self._variable = variable
         self._rows = rows
         self._most_bytes = variable_bytes
         self._pending: list[pa.RecordBatch] = []
@@ -157,16 +163,20 @@ class _StepCutter:
         self._bytes_left = variable_bytes
 
     def add(self, batch: pa.RecordBatch) -> Iterator[list[pa.RecordBatch]]:
-        ends = self._sum_lengths(batch)
+        offsets = [view_offsets(batch.column(i)) for i in self._variable]
+        ends: np.ndarray = np.sum(offsets, axis=0) if offsets else np.zeros(batch.num_rows + 1, np.int64)
         start = 0
-        while True:
-            stop = self._find_cut(ends, start)
-            if stop > batch.num_rows:
-                break
-            self._keep(batch.slice(start, stop - start), ends, start)
-            yield self.rest()
-            start = stop
-        self._keep(batch.slice(start), ends, start)
+        while start < batch.num_rows:
+            by_bytes = int(np.searchsorted(ends, ends[start] + self._bytes_left))
+            stop = min(start + self._rows_left, by_bytes)
+            is_full = stop <= batch.num_rows
+            piece = batch.slice(start, stop - start)
+            self._pending.append(piece)
+            self._rows_left -= piece.num_rows
+            self._bytes_left -= int(ends[start + piece.num_rows] - ends[start])
+            start += piece.num_rows
+            if is_full:
+                yield self.rest()
 
     def rest(self) -> list[pa.RecordBatch]:
         """Return the pieces that wait, and begin a new step."""
@@ -174,28 +184,6 @@ class _StepCutter:
         self._rows_left = self._rows_left or self._rows
         self._bytes_left = self._most_bytes
         return pieces
-
-    def _sum_lengths(self, batch: pa.RecordBatch) -> np.ndarray | None:
-        """Return the variable bytes of all rows up to each one, n + 1 numbers."""
-        if not self._variable or batch.num_rows == 0:
-            return None
-        offsets = [view_offsets(batch.column(i)) for i in self._variable]
-        ends: np.ndarray = np.sum(offsets, axis=0) - sum(int(each[0]) for each in offsets)
-        return ends
-
-    def _find_cut(self, ends: np.ndarray | None, start: int) -> int:
-        """Return the row before which the present step ends, if there are enough rows."""
-        by_rows = start + self._rows_left
-        if ends is None:
-            return by_rows
-        return min(by_rows, int(np.searchsorted(ends, ends[start] + self._bytes_left)))
-
-    def _keep(self, piece: pa.RecordBatch, ends: np.ndarray | None, start: int) -> None:
-        if piece.num_rows:
-            self._pending.append(piece)
-            self._rows_left -= piece.num_rows
-            if ends is not None:
-                self._bytes_left -= int(ends[start + piece.num_rows] - ends[start])
 
 
 class Hdf5Sink(Sink):
@@ -206,41 +194,33 @@ class Hdf5Sink(Sink):
     ) -> None:
         self._plan = plan
         self._encoder = encoder
-        schema = pa.schema([each.column.field for each in plan.datasets])
-        self._cutter = _StepCutter(schema, plan.step_rows, VARIABLE_STEP_BYTES)
+        variable = [i for i, each in enumerate(plan.datasets) if each.column.kind is not Kind.FIXED]
+        self._cutter = _StepCutter(variable, plan.step_rows, VARIABLE_STEP_BYTES)
         self._record_count = 0
         self._path = path
         self._shard: ShardFile | None = ShardFile(path, image)
         self._file: h5py.File | None = None
         self._tasks = TaskQueue(threads)
-        self._pointers: list[PointerWriter] = []
+        self._writers: list[RowWriter] = []
         try:
             self._file = h5py.File(self._shard, "r+")
-            self._datasets = [
-                h5d.open(
-                    self._file.id,
-                    each.column.name.encode(),
-                    access_plist(plan.waiting_bytes(each) * (not each.pipeline)),
-                )
-                for each in plan.datasets
-            ]
-            self._writers = [
-                self._make_writer(dataset, each)
-                for dataset, each in zip(self._datasets, plan.datasets, strict=True)
-            ]
+            self._writers += [self._make_writer(self._file, each) for each in plan.datasets]
         except BaseException:
             self.abort()
             raise
 
-    def _make_writer(self, dataset: h5d.DatasetID, plan: DatasetPlan) -> RowWriter:
-        if plan.column is not plan.stored:
-            items = self._make_writer(dataset, replace(plan, column=plan.stored))
-            own = [PointerWriter(self._file, plan.pointers, self._tasks)] if plan.pointers else []
-            self._pointers += own
-            return ListWriter(items, plan.stored.row_bytes, *own)
-        if plan.pipeline is None:
-            return LibraryWriter(dataset, plan.stored, self._tasks)
-        return ChunkWriter(dataset, plan.stored, plan.pipeline, plan.fill, self._tasks)
+    def _make_writer(self, file: h5py.File, plan: DatasetPlan) -> RowWriter:
+        cache_bytes = 0 if plan.pipeline else self._plan.waiting_bytes(plan)
+        dataset = open_dataset(file, plan.column.name, cache_bytes)
+        writer: RowWriter = LibraryWriter(dataset, plan.stored, self._tasks)
+        if plan.pipeline is not None:
+            writer = ChunkWriter(dataset, plan.stored, plan.pipeline, plan.fill, self._tasks)
+        if plan.pointers is None:
+            return writer
+        dataset = open_dataset(file, plan.pointers.path, plan.pointers.chunk_bytes)
+        pointers = LibraryWriter(dataset, read_column(dataset, plan.pointers.path), self._tasks)
+        group = file[plan.pointers.path].parent if plan.points else None
+        return ListWriter(writer, plan.stored.row_bytes, pointers, group)
 
     @property
     def record_count(self) -> int:
@@ -261,10 +241,8 @@ class Hdf5Sink(Sink):
                 for writer in self._writers:
                     writer.finish()
                 self._tasks.drain()
-            pairs = zip(self._datasets, self._plan.datasets, strict=True)
-            counts = [dataset.shape[0] for dataset, plan in pairs if plan.column is plan.stored]
-            self._record_count = min(counts + [each.row_count for each in self._pointers])
-            self._datasets, self._writers, self._pointers = [], [], []
+            self._record_count = min(writer.row_count for writer in self._writers)
+            self._writers = []
             with _writing(self._shard, self._path):
                 self._file.close()
         finally:
@@ -273,7 +251,7 @@ class Hdf5Sink(Sink):
     def abort(self) -> None:
         shard, file, self._shard, self._file = self._shard, self._file, None, None
         self._tasks.close()
-        self._datasets, self._writers, self._pointers = [], [], []
+        self._writers = []
         if shard is None:
             return
         shard.pretend()
@@ -283,7 +261,6 @@ class Hdf5Sink(Sink):
         shard.close()
 
     def _write_step(self, pieces: list[pa.RecordBatch]) -> None:
-        """Append joined batches to every dataset, in their order."""
         if not pieces or self._shard is None:
             return
         for index, (writer, each) in enumerate(zip(self._writers, self._plan.datasets, strict=True)):

@@ -1,50 +1,42 @@
-"""All inputs of a run, read as native batches."""
+"""All inputs of a run, looked into once and read as native batches."""
 
 from __future__ import annotations
 
 import gc
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from h5py import h5t
 
 from recshuf.errors import InputError
+from recshuf.formats.hdf5.beside import Copies, check_same, describe_choice, drop_indexes, list_others
 from recshuf.formats.hdf5.chunks import SizeLimit
-from recshuf.formats.hdf5.contents import looking_into
+from recshuf.formats.hdf5.contents import check_objects, looking_into
 from recshuf.formats.hdf5.decoder import Hdf5ValueReader, RowDecoder
 from recshuf.formats.hdf5.inventory import (
-    HoldsOthers,
     Inventory,
     check_scalars,
-    choose_datasets,
     find_records,
     read_inventory,
     refuse_changed_types,
     unite_inventories,
 )
-from recshuf.formats.hdf5.metadata import MetadataReader
-from recshuf.formats.hdf5.others import (
-    check_same,
-    check_whole,
-    choose_others,
-    describe_choice,
-    drop_indexes,
-    hash_others,
-)
-from recshuf.formats.hdf5.rows import RowFragment, RowReader, item_column
-from recshuf.formats.hdf5.signs import describe_doubt
+from recshuf.formats.hdf5.roles import find_commonest, find_roles
+from recshuf.formats.hdf5.rows import RowFragment, RowReader
+from recshuf.formats.hdf5.signs import check_independent, check_lengths, describe_doubt, refuse_parts
 from recshuf.formats.hdf5.template import ImageCopier
 from recshuf.formats.metadata import MetadataUnion
 from recshuf.formats.options import DATASETS, KEEP_OTHERS, OTHERS
 from recshuf.interfaces import Decoder, Fragment, InputSummary, Source
+from recshuf.records.arrays import dotted, unknown_column
 from recshuf.storage.reading.objects import look_ahead
 from recshuf.storage.reading.read_ahead import UNIT_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from recshuf.formats.hdf5.contents import Contents
     from recshuf.formats.hdf5.template import Layout
     from recshuf.interfaces import InputFile, ReadOptions, ValueReader
 
@@ -65,80 +57,68 @@ class Hdf5Source(Source):
             # HDF5 waits for bytes of objects with the lock of h5py held. A thread that is to fetch them, and happens to collect
             # garbage there, waits for that lock to free objects of h5py, as those of an earlier error: neither goes on.
             gc.collect()
-        if options.field is not None:
-            datasets = choose_datasets(inputs[0], options, options.field)
-            options = options.found({DATASETS: datasets, KEEP_OTHERS: False})
-        try:
-            self._open(inputs, options)
-        except HoldsOthers:
-            self._open(inputs, options.found({KEEP_OTHERS: True}))
-
-    def _open(self, inputs: Sequence[InputFile], options: ReadOptions) -> None:
-        is_doubted = options.refuses_foreign and DATASETS.of(options) is None
-        union = MetadataUnion(is_lenient=options.first_metadata)
-        if KEEP_OTHERS.of(options):
-            is_known = OTHERS.of(options) is not None
-            self.options = options = options if is_known else choose_others(inputs[0], options)
-            self.repeated = hash_others(inputs[0], options)
-            for each in inputs[1:]:
-                check_same(union, hash_others(each, options), self.repeated, inputs[0].name, each.name)
-        self._name_limit = options.name_limit
-        ahead = look_ahead(inputs[1:], head_bytes=UNIT_BYTES, tail_bytes=UNIT_BYTES)
-        copies = OTHERS.of(options) or ()
-        reader = MetadataReader(copies, partial(check_whole, options)) if options.field is None else None
-        rest = [_take_inventory(each, options, union, reader, index) for index, each in enumerate(ahead, 1)]
-        copies_of_others, notes = self._open_first(inputs[0], options, rest, union, reader)
-        self.notes = tuple(filter(None, notes if is_doubted else notes[:1]))
-        for path, file in copies_of_others.items():
-            self.repeated = {**self.repeated, path: hash_others(file, options)[path]}
-        first = self._inventories[0]
         self._widens = options.widens
-        self.schema = pa.schema([column.field for column in first.columns])
+        self._name_limit = options.name_limit
+        union = MetadataUnion(is_lenient=options.first_metadata)
+        with looking_into(inputs[0]) as contents:
+            is_doubted = options.refuses_foreign and DATASETS.of(options) is None and options.field is None
+            options = _choose_datasets(contents, options)
+            records = find_records(contents, options)
+            lenient = DATASETS.of(options) is not None and not KEEP_OTHERS.of(options)
+            check_scalars(contents, lenient=lenient)
+            notes = describe_choice(options, contents.name)
+            if KEEP_OTHERS.of(options):
+                self.options = options
+                self.repeated = Copies(contents, options).hash_others(records.values())
+                notes |= drop_indexes(contents, records.values())
+            first = read_inventory(contents, inputs[0], records)
+            if options.field is None:
+                said = Copies(contents, options).read_metadata(records)
+                union.add(0, contents.name, said, origin=inputs[0])
+            rest = self._look_into_others(inputs, options, union)
+            self._inventories = unite_inventories([first, *rest], widens=options.widens)
+            metadata, taken = union.merge()
+            left_out = {*contents.arrays} - {*records.values()} if lenient else set()
+            values = metadata.values
+            if options.field is None and left_out:  # groups of left-out datasets are copied, too
+                values = {**Copies(contents, options).read_metadata(records, is_whole=True), **values}
+            written = {key: text for key, text in values.items() if left_out.isdisjoint(key.path)}
+            taken = {key: file for key, file in taken.items() if key in written}
+            row_count = sum(each.row_count for each in self._inventories)
+            types = _find_changed_types(self._inventories)
+            copier = ImageCopier(contents, records, row_count, lenient, changed_types=types, replaced=taken)
+            layout = copier.copy()
+            doubt = describe_doubt(contents, list(records.values())) if is_doubted else None
+        self._layout = replace(layout, notes=notes | layout.notes)
+        self.metadata = metadata._replace(values=written)
+        self.notes = tuple(filter(None, (metadata.differences, doubt)))
+        wholes = {key.path[0]: file for key, file in taken.items() if not key.name}
+        for path, file in wholes.items():
+            if path in self.repeated:
+                with looking_into(file) as contents:
+                    self.repeated = {**self.repeated, path: Copies(contents, options).hash(path)}
+        self.schema = pa.schema([column.field for column in self._inventories[0].columns])
         self.inputs = tuple(
             InputSummary(each.name, each.stamp.size, each.row_count, True, each.native_bytes)
             for each in self._inventories
         )
 
-    def _open_first(
-        self,
-        input_file: InputFile,
-        options: ReadOptions,
-        rest: list[Inventory],
-        union: MetadataUnion,
-        reader: MetadataReader | None,
-    ) -> tuple[dict[str, InputFile], list[str | None]]:
-        """Make inventories, layout and metadata of all inputs.
-
-        Return the copies that are those of another input, what differs, and what is doubtful if nobody named the datasets.
-        """
-        with looking_into(input_file) as contents:
-            records = find_records(contents, options)
-            first = read_inventory(contents, input_file, records)
-            self._inventories = inventories = unite_inventories([first, *rest], widens=options.widens)
-            lenient = DATASETS.of(options) is not None and not KEEP_OTHERS.of(options)
-            check_scalars(contents, lenient=lenient)
-            notes = describe_choice(options, input_file.name)
-            if KEEP_OTHERS.of(options):
-                notes |= drop_indexes(contents, records.values())
-            if reader is not None:
-                union.add(0, contents.name, reader.read(contents, records), origin=input_file)
-            metadata, taken = union.merge()
-            left_out = {*contents.arrays} - {*records.values()} if lenient else set()
-            values = metadata.values
-            if reader is not None and left_out:  # groups of left-out datasets are copied, too
-                values = {**reader.read(contents, records, is_whole=True), **values}
-            written = {key: text for key, text in values.items() if left_out.isdisjoint(key.path)}
-            taken = {key: file for key, file in taken.items() if key in written}
-            row_count = sum(each.row_count for each in inventories)
-            types = _find_changed_types(inventories)
-            copier = ImageCopier(contents, records, row_count, lenient, changed_types=types, replaced=taken)
-            layout = copier.copy()
-            doubt = describe_doubt(contents, list(records.values()))
-        self._layout = replace(layout, notes=notes | layout.notes)
-        self.metadata = metadata._replace(values=written)
-        wholes = {key.path[0]: file for key, file in taken.items() if not key.name}
-        copies = {path: wholes[path] for path in OTHERS.of(options) or () if path in wholes}
-        return copies, [metadata.differences, doubt]
+    def _look_into_others(
+        self, inputs: Sequence[InputFile], options: ReadOptions, union: MetadataUnion
+    ) -> list[Inventory]:
+        """Return the inventories of all inputs but the first, whose copies are hashed; the union gets what they say."""
+        inventories = []
+        ahead = look_ahead(inputs[1:], head_bytes=UNIT_BYTES, tail_bytes=UNIT_BYTES)
+        for index, input_file in enumerate(ahead, 1):
+            with looking_into(input_file) as contents:
+                records, copies = find_records(contents, options), Copies(contents, options)
+                if KEEP_OTHERS.of(options):
+                    hashes = copies.hash_others(records.values())
+                    check_same(union, hashes, self.repeated, inputs[0].name, contents.name)
+                inventories.append(read_inventory(contents, input_file, records))
+                if options.field is None and inventories[-1].row_count:
+                    union.add(index, contents.name, copies.read_metadata(records), origin=input_file)
+        return inventories
 
     @property
     def layout(self) -> Layout:  # type: ignore[override] # asked for by outputs of HDF5 alone
@@ -147,7 +127,6 @@ class Hdf5Source(Source):
         return self._layout
 
     def fragments(self, input_index: int, block_bytes: int, max_record_bytes: int) -> Iterator[Fragment]:
-        """Yield the fragments of one input: as many whole chunks as fit a block."""
         inventory = self._inventories[input_index]
         if inventory.row_count == 0:
             return
@@ -174,36 +153,52 @@ class Hdf5Source(Source):
         return Hdf5ValueReader(self._inventories[0].columns, names, paths)
 
 
-def _take_inventory(
-    input_file: InputFile,
-    options: ReadOptions,
-    union: MetadataUnion,
-    reader: MetadataReader | None,
-    index: int,
-) -> Inventory:
-    with looking_into(input_file) as contents:
-        records = find_records(contents, options)
-        inventory = read_inventory(contents, input_file, records)
-        if reader is not None and inventory.row_count:
-            union.add(index, contents.name, reader.read(contents, records), origin=input_file)
-    return inventory
+def _choose_datasets(contents: Contents, options: ReadOptions) -> ReadOptions:
+    """Return options that name the datasets of the record and the copies, by the first input, unless all with a first axis are of it."""
+    datasets = DATASETS.of(options)
+    if options.field is not None:
+        if datasets is None or any("*" in name for name in datasets):
+            datasets = tuple(contents.arrays if datasets is None else find_records(contents, options))
+        wanted, paths = f"{dotted(options.field)}.", {name: f"{dotted(name)}." for name in datasets}
+        chosen = [name for name, path in paths.items() if path.startswith(wanted) or wanted.startswith(path)]
+        if not chosen:
+            raise unknown_column(options.field, datasets)
+        return options.found({DATASETS: tuple(chosen), KEEP_OTHERS: False})
+    if not KEEP_OTHERS.of(options):
+        if datasets is not None or not options.refuses_foreign or not (roles := find_roles(contents)).copies:
+            return options
+        check_lengths(contents, {path: path for path in contents.arrays if path in roles.rows})
+    elif OTHERS.of(options) is not None:
+        return options
+    else:
+        roles = find_roles(contents)
+    check_objects(contents, copies_nulls=True)
+    if datasets is None:
+        datasets = tuple(find_commonest(contents, contents.arrays))
+        if options.refuses_foreign and not roles.rows:
+            refuse_parts(contents, datasets)
+    options = options.found({DATASETS: datasets, KEEP_OTHERS: True})
+    records = tuple(dict.fromkeys(find_records(contents, options).values()))
+    others = list_others(contents, records)
+    check_independent(contents, records, others, roles)
+    return options.found({DATASETS: records, OTHERS: others})
 
 
 def _find_changed_types(inventories: Sequence[Inventory]) -> dict[str, h5t.TypeID]:
     """Return the types of shards that are not those of the first input: of columns, and of pointers to more items."""
-    first, types = inventories[0], {}
-    for column, own in zip(first.columns, first.own, strict=True):
-        if column is not own:
-            types[column.name] = (item_column(column) if column.name in first.lists else column).tid
-    for name, lists in first.lists.items():
-        if sum(each.lists[name].item_count for each in inventories) > lists.most_items:
-            types[lists.matrix.pointers] = h5t.STD_I64LE
+    types = {}
+    for place, first in enumerate(inventories[0].datasets):
+        if first.column is not first.own:
+            types[first.column.name] = (first.column.items if first.lists else first.column).tid
+        counts = [lists.item_count for each in inventories if (lists := each.datasets[place].lists)]
+        if first.lists and sum(counts) > first.lists.most_items:
+            types[first.lists.matrix.pointers] = h5t.STD_I64LE
     return types
 
 
 def _check_limits(inventory: Inventory, limit: SizeLimit) -> None:
     sizes = [("row 0", "record", inventory.fixed_bytes)]
-    storages = [*inventory.storages, *(each.pointers for each in inventory.lists.values())]
+    storages = [*(each.storage for each in inventory.datasets), *inventory.pointers]
     sizes += [(f"dataset {each.path!r}", "chunk", each.chunk_bytes) for each in storages]
     for place, what, byte_count in sizes:
         if byte_count > limit.max_bytes:
@@ -217,12 +212,10 @@ def _rows_of_fragment(inventory: Inventory, block_bytes: int) -> int:
     Fragments end with a chunk of the heaviest dataset, so that its chunks are inflated once. If such a chunk is far larger
     than a block, they do not, and the chunk is kept between reads.
     """
-    record_bytes = max(
-        1, inventory.native_bytes // max(1, inventory.row_count)
-    )  # or the average if it varies
+    # Or the average if it varies.
+    record_bytes = max(1, inventory.native_bytes // max(1, inventory.row_count))
     rows = max(1, block_bytes // record_bytes)
-    pairs = zip(inventory.columns, inventory.storages, strict=True)
-    _, chunk_rows = max((column.row_bytes, storage.chunk_rows or 1) for column, storage in pairs)
+    _, chunk_rows = max((each.column.row_bytes, each.storage.chunk_rows or 1) for each in inventory.datasets)
     if chunk_rows * record_bytes > _MOST_BLOCKS * block_bytes:
         return rows
     return max(1, rows // chunk_rows) * chunk_rows
@@ -230,17 +223,15 @@ def _rows_of_fragment(inventory: Inventory, block_bytes: int) -> int:
 
 def _find_cached(inventory: Inventory, rows: int) -> list[bool]:
     """Tell for which datasets a chunk is kept between reads: those whose chunks span fragments."""
-    return [
-        storage.chunk_rows is not None and (not inventory.is_fixed or rows % storage.chunk_rows > 0)
-        for storage in inventory.storages
-    ]
+    chunk_rows = [each.storage.chunk_rows for each in inventory.datasets]
+    return [each is not None and (not inventory.is_fixed or rows % each > 0) for each in chunk_rows]
 
 
 def _reading_bytes(inventory: Inventory, block_bytes: int) -> int:
     rows = _rows_of_fragment(inventory, block_bytes)
     fixed = rows * (inventory.fixed_bytes + 2 * inventory.changed_bytes)
     variable = _VARIABLE_COPIES * block_bytes if inventory.variable_bytes else 0
-    chunks = [storage.chunk_bytes for storage in inventory.storages]
+    chunks = [each.storage.chunk_bytes for each in inventory.datasets]
     kept = sum(size for size, keep in zip(chunks, _find_cached(inventory, rows), strict=True) if keep)
-    kept += sum(each.pointers.chunk_bytes for each in inventory.lists.values())
+    kept += sum(each.chunk_bytes for each in inventory.pointers)
     return fixed + variable + kept + _CHUNK_COPIES * max(chunks)

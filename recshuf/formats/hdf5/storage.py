@@ -12,28 +12,38 @@ B-trees of version 1, as files have them by default, from "Version 1 B-trees" in
 
 from __future__ import annotations
 
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+import h5py
 import numpy as np
 import pyarrow as pa
-from h5py import h5d, h5i, h5p, h5s, h5t, h5z
+from h5py import h5a, h5d, h5i, h5p, h5s, h5t, h5z
 
 from recshuf.dataclass import dataclass
 from recshuf.errors import InputError
 from recshuf.formats.hdf5.filters import CHECKSUM_BYTES, list_filters, refuse_unknown_filters
-from recshuf.formats.hdf5.types import Kind, describe_type, find_chunk, find_file_bytes, kind_of, name_type
+from recshuf.formats.hdf5.types import (
+    ADDRESS_BYTES,
+    Kind,
+    describe_type,
+    find_chunk,
+    kind_of,
+    measure_element,
+    name_type,
+)
 from recshuf.storage.reading.objects import ObjectStream
 
 if TYPE_CHECKING:
-    import h5py
     from _typeshed import WriteableBuffer
     from numpy.typing import NDArray
 
     from recshuf.interfaces import Handle
 
 
+ARROW_TYPE = "arrow_type"
+"""Attribute with the Arrow type of values that HDF5 stores as another one."""
 _SIZE_KEEPING_FILTERS = {h5z.FILTER_SHUFFLE, h5z.FILTER_FLETCHER32}
 # No filter enlarges a chunk that much, and a reader holds the whole chunk in memory.
 _MOST_GROWTH = 2
@@ -45,8 +55,7 @@ _KEPT_NODES = 16
 _SIGNATURE = b"TREE\x01"  # of nodes for chunks
 _HEADER_BYTES = 24
 _ENTRIES = 64  # HDF5's default; a node has room for so many children between keys
-_ADDRESS_BYTES = 8
-_NO_SIBLINGS = b"\xff" * 2 * _ADDRESS_BYTES
+_NO_SIBLINGS = b"\xff" * 2 * ADDRESS_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +93,17 @@ class Column:
         kind = pa.binary(self.native_width) if self.kind is Kind.FIXED else pa.large_binary()
         return pa.field(self.name, kind, nullable=False, metadata=metadata)
 
+    @property
+    def lists(self) -> Column:
+        """The column of lists whose items are the rows of this one."""
+        return make_column(h5t.vlen_create(self.tid), self.name, (), self.arrow_type)
+
+    @property
+    def items(self) -> Column:
+        """The column whose rows are the items of lists in this one."""
+        return make_column(self.tid.get_super(), self.name, (), self.arrow_type)
+
     def name_rows(self) -> str:
-        """Return the type and shape of its rows, for messages."""
         return f"{name_type(self.tid)}{f' rows of shape {self.row_shape}' if self.row_shape else ''}"
 
     def holds_same(self, other: Column) -> bool:
@@ -93,8 +111,7 @@ class Column:
         return self.row_shape == other.row_shape and bool(is_same)
 
 
-@dataclass(frozen=True, slots=True)
-class IndexRoot:
+class IndexRoot(NamedTuple):
     """Where the root of an index lies in a file."""
 
     place: int
@@ -121,16 +138,18 @@ class Storage:
     """The root of the index of chunks, if the index is read and checked with the rows."""
 
 
-def read_column(dataset: h5d.DatasetID, name: str, arrow_type: str | None = None) -> Column:
+def read_column(dataset: h5d.DatasetID, name: str) -> Column:
+    noted = None
+    if h5a.exists(dataset, ARROW_TYPE.encode()):
+        noted = h5py.Dataset(dataset).attrs[ARROW_TYPE]
+    arrow_type = noted if isinstance(noted, str) else None
     return make_column(dataset.get_type().copy(), name, tuple(dataset.shape[1:]), arrow_type)
 
 
 def make_column(
     tid: h5t.TypeID, name: str, row_shape: tuple[int, ...], arrow_type: str | None = None
 ) -> Column:
-    """Return a column of this type and shape of a row."""
-    row_bytes = prod(row_shape) * tid.get_size()
-    return Column(name, kind_of(tid), tid.encode(), row_shape, row_bytes, arrow_type)
+    return Column(name, kind_of(tid), tid.encode(), row_shape, prod(row_shape) * tid.get_size(), arrow_type)
 
 
 def read_storage(dataset: h5d.DatasetID, path: str, index_root: IndexRoot | None = None) -> Storage:
@@ -147,11 +166,11 @@ def read_storage(dataset: h5d.DatasetID, path: str, index_root: IndexRoot | None
     return Storage(path, dataset.shape[0], chunk_rows, chunk_bytes, stored_bytes, begin, index_root)
 
 
-def access_plist(cache_bytes: int) -> h5p.PropDAID:
-    """Return access properties with a chunk cache of so many bytes, which evicts fully used chunks first."""
+def open_dataset(file: h5py.File, path: str, cache_bytes: int) -> h5d.DatasetID:
+    """Open a dataset with a chunk cache of so many bytes, which evicts fully used chunks first."""
     plist = h5p.create(h5p.DATASET_ACCESS)
     plist.set_chunk_cache(_CACHE_SLOTS, cache_bytes, 1.0)
-    return plist
+    return h5d.open(file.id, path.encode(), plist)
 
 
 def select_rows(
@@ -164,6 +183,12 @@ def select_rows(
     return h5s.create_simple(shape), in_file
 
 
+def read_pointers(dataset: h5d.DatasetID, start: int, count: int) -> NDArray[np.int64]:
+    values = np.zeros(count, np.int64)
+    dataset.read(*select_rows(dataset, start, count, ()), values, h5t.NATIVE_INT64)
+    return values
+
+
 def check_access(dataset: h5d.DatasetID, path: str, name: str) -> None:
     """Raise `InputError` if the values of a dataset lie in other files or need a filter that is not installed."""
     plist = dataset.get_create_plist()
@@ -174,9 +199,8 @@ def check_access(dataset: h5d.DatasetID, path: str, name: str) -> None:
     refuse_unknown_filters(plist, name, f"dataset {path!r}")
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
-    """One node."""
+class _Node(NamedTuple):
+    """A node of an index."""
 
     level: int
     """0 in a leaf, whose children are chunks."""
@@ -185,36 +209,28 @@ class Node:
     """One for each child, with fields `size`, `mask`, `offset` and `child`, and one for the key behind the last."""
 
     @property
-    def axes(self) -> int:
-        return int(self.entries.dtype["offset"].shape[0])
-
-    @property
     def children(self) -> list[int]:
         places: list[int] = self.entries["child"][:-1].tolist()
         return places
 
 
-def parse_node(content: memoryview) -> Node | None:
+def _parse_node(content: memoryview) -> _Node | None:
     """Return a node; None if the bytes are none. Other damage is not noticed."""
     if content[: len(_SIGNATURE)] != _SIGNATURE:
         return None
-    key_bytes, rest = divmod(len(content) - _HEADER_BYTES - _ENTRIES * _ADDRESS_BYTES, _ENTRIES + 1)
+    key_bytes, rest = divmod(len(content) - _HEADER_BYTES - _ENTRIES * ADDRESS_BYTES, _ENTRIES + 1)
     axes, odd = divmod(key_bytes - 8, 8)
     if rest or odd or axes < 1:
         return None
     kind = [("size", "<u4"), ("mask", "<u4"), ("offset", "<u8", (axes,)), ("child", "<u8")]
     used = min(_ENTRIES, int.from_bytes(content[6:8], "little"))
-    padded = b"".join((content, bytes(_ADDRESS_BYTES)))
+    padded = b"".join((content, bytes(ADDRESS_BYTES)))
     entries = np.frombuffer(padded, kind, used + 1, _HEADER_BYTES)
-    return Node(content[5], content[8:_HEADER_BYTES] == _NO_SIBLINGS, entries)
+    return _Node(content[5], content[8:_HEADER_BYTES] == _NO_SIBLINGS, entries)
 
 
 class _FoundRoot(Exception):  # noqa: N818 # no error
-    """Ends a walk through an index at its root."""
-
-    def __init__(self, root: IndexRoot) -> None:
-        super().__init__()
-        self.root = root
+    """Ends a walk through an index at its root, an `IndexRoot`."""
 
 
 class IndexStream(ObjectStream):
@@ -224,12 +240,11 @@ class IndexStream(ObjectStream):
     """Axes of the root at which a walk is to stop; 0 if it is not."""
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:
-        """Raise `_FoundRoot` at such a root, unless it is a leaf."""
         place = self.tell()
         count = super().readinto(buffer)
-        node = parse_node(memoryview(buffer)[:count])
+        node = _parse_node(memoryview(buffer)[:count])
         if node is not None and node.level:
-            if node.is_root and node.axes == self.root_axes:
+            if node.is_root and node.entries.dtype["offset"].shape == (self.root_axes,):
                 raise _FoundRoot(IndexRoot(place, count))
             self.handle.expect([(child, child + count) for child in node.children])
         return count
@@ -248,19 +263,60 @@ def find_index_root(file: h5py.File, dataset: h5d.DatasetID) -> IndexRoot | None
     try:
         dataset.chunk_iter(lambda _: True)
     except _FoundRoot as end:
-        return end.root
+        root: IndexRoot = end.args[0]
+        return root
     finally:
         stream.root_axes = 0
     return None
 
 
+class ChunkChecker:
+    """Finds what is impossible about chunks that the index of a dataset lists."""
+
+    def __init__(self, dataset: h5d.DatasetID, path: str, name: str, file_bytes: int) -> None:
+        plist = dataset.get_create_plist()
+        address_bytes, _ = h5i.get_file_id(dataset).get_create_plist().get_sizes()
+        self.chunk: tuple[int, ...] = plist.get_chunk()
+        self._codes = [code for code, _, _, _ in list_filters(plist)]
+        self._shape: tuple[int, ...] = dataset.shape
+        self._chunk_bytes: int = prod(self.chunk) * measure_element(dataset.get_type(), int(address_bytes))[0]
+        self._most_bytes = _MOST_GROWTH * self._chunk_bytes + _MOST_EXTRA_BYTES
+        self._place = f"dataset {path!r}"
+        self._name = name
+        self._file_bytes = file_bytes
+        self._find_size = cache(self._count_bytes)
+
+    def check(self, info: h5d.StoreInfo) -> None:
+        end, expected = info.byte_offset + info.size, self._find_size(info.filter_mask)
+        problem = ""
+        if end > self._file_bytes:
+            problem = f"ends at byte {end}, beyond the end of the file"
+        elif expected is None:
+            if not CHECKSUM_BYTES < info.size <= self._most_bytes:
+                problem = f"has {info.size} bytes"
+        elif info.size != expected and not self._is_cut(info):
+            problem = f"has {info.size} bytes instead of {expected}"
+        if problem:
+            problem = f"the chunk at {info.chunk_offset} {problem}: the file is damaged"
+            raise InputError(self._name, problem, place=self._place)
+
+    def _count_bytes(self, mask: int) -> int | None:
+        """Return the size of a chunk to which these filters were not applied; None if it varies."""
+        codes = [code for index, code in enumerate(self._codes) if not mask >> index & 1]
+        if not _SIZE_KEEPING_FILTERS.issuperset(codes):
+            return None
+        return self._chunk_bytes + CHECKSUM_BYTES * codes.count(h5z.FILTER_FLETCHER32)
+
+    def _is_cut(self, info: h5d.StoreInfo) -> bool:
+        """Tell whether a chunk is unfiltered and extends over the edge: HDF5 can leave such chunks so."""
+        pairs = zip(info.chunk_offset, self.chunk, self._shape, strict=True)
+        return info.size == self._chunk_bytes and any(start + width > end for start, width, end in pairs)
+
+
 def check_chunks(dataset: h5d.DatasetID, path: str, name: str, file_bytes: int) -> None:
-    """Raise `InputError` if the index of a dataset lists an impossible chunk."""
     # The oldest HDF5 libraries cannot list chunks.
     if find_chunk(dataset) is not None and hasattr(dataset, "chunk_iter"):
-        address_bytes, _ = h5i.get_file_id(dataset).get_create_plist().get_sizes()
-        item_bytes = find_file_bytes(dataset.get_type(), int(address_bytes))
-        dataset.chunk_iter(ChunkChecker(dataset, item_bytes, path, name, file_bytes).check)
+        dataset.chunk_iter(ChunkChecker(dataset, path, name, file_bytes).check)
 
 
 class RowGuard:
@@ -300,65 +356,15 @@ class RowGuard:
         places = node.children[1:]
         return len(places) >= _LEAST_ORDERED and places == sorted(places)
 
-    def _choose(self, node: Node, start: int, stop: int) -> NDArray[np.void]:
+    def _choose(self, node: _Node, start: int, stop: int) -> NDArray[np.void]:
         chunk_rows = self._checker.chunk[0]
         rows = node.entries["offset"][:, 0] // chunk_rows
         between = (rows[:-1] <= (stop - 1) // chunk_rows) & (rows[1:] >= start // chunk_rows)
         return node.entries[:-1][between]
 
 
-def _load_node(content: Handle, size: int, place: int, level: int | None = None) -> Node:
-    node = parse_node(memoryview(content.read_at(place, size)))
+def _load_node(content: Handle, size: int, place: int, level: int | None = None) -> _Node:
+    node = _parse_node(memoryview(content.read_at(place, size)))
     if node is None or level not in (None, node.level):
         raise ValueError(f"the node of an index at byte {place} is damaged")
     return node
-
-
-class ChunkChecker:
-    """Finds what is impossible about chunks that the index of a dataset lists; an element has `item_bytes` in the file."""
-
-    def __init__(
-        self, dataset: h5d.DatasetID, item_bytes: int, path: str, name: str, file_bytes: int
-    ) -> None:
-        plist = dataset.get_create_plist()
-        self.chunk: tuple[int, ...] = plist.get_chunk()
-        self._codes = [code for code, _, _, _ in list_filters(plist)]
-        self._shape: tuple[int, ...] = dataset.shape
-        self._chunk_bytes: int = prod(self.chunk) * item_bytes
-        self._most_bytes = _MOST_GROWTH * self._chunk_bytes + _MOST_EXTRA_BYTES
-        self._place = f"dataset {path!r}"
-        self._name = name
-        self._file_bytes = file_bytes
-        self._sizes: dict[int, int | None] = {}
-
-    def check(self, info: h5d.StoreInfo) -> None:
-        problem = self._find_problem(info)
-        if problem is not None:
-            said = f"the chunk at {info.chunk_offset} {problem}: the file is damaged"
-            raise InputError(self._name, said, place=self._place)
-
-    def _find_problem(self, info: h5d.StoreInfo) -> str | None:
-        if info.byte_offset + info.size > self._file_bytes:
-            return f"ends at byte {info.byte_offset + info.size}, beyond the end of the file"
-        mask = info.filter_mask
-        if mask not in self._sizes:
-            self._sizes[mask] = self._find_size(mask)
-        expected = self._sizes[mask]
-        if expected is None:
-            return None if CHECKSUM_BYTES < info.size <= self._most_bytes else f"has {info.size} bytes"
-        if info.size == expected or (info.size == self._chunk_bytes and self._is_cut(info.chunk_offset)):
-            return None
-        return f"has {info.size} bytes instead of {expected}"
-
-    def _find_size(self, mask: int) -> int | None:
-        """Return the size of a chunk to which these filters were not applied; None if it varies."""
-        codes = [code for index, code in enumerate(self._codes) if not mask >> index & 1]
-        if not _SIZE_KEEPING_FILTERS.issuperset(codes):
-            return None
-        return self._chunk_bytes + CHECKSUM_BYTES * codes.count(h5z.FILTER_FLETCHER32)
-
-    def _is_cut(self, offset: tuple[int, ...]) -> bool:
-        """Tell whether a chunk extends over the edge: HDF5 can leave such chunks unfiltered."""
-        return any(
-            start + width > end for start, width, end in zip(offset, self.chunk, self._shape, strict=True)
-        )

@@ -11,29 +11,46 @@ import secrets
 from contextlib import contextmanager
 from dataclasses import field, replace
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import h5py
-from h5py import h5d, h5g, h5p, h5s, h5t
+import numpy as np
+from h5py import h5a, h5d, h5ds, h5g, h5p, h5s, h5t
 
 from recshuf.dataclass import dataclass
-from recshuf.formats.hdf5.attributes import attach_scales, copy_attributes, copy_values, find_type
-from recshuf.formats.hdf5.contents import find_address, looking_into, opened, reading, walk_file
+from recshuf.errors import InputError
+from recshuf.formats.hdf5.contents import find_address, looking_into, reading, walk_file
 from recshuf.formats.hdf5.filters import replace_unusable_filters, set_compression
 from recshuf.formats.hdf5.roles import SHAPE
-from recshuf.formats.hdf5.types import find_chunk
+from recshuf.formats.hdf5.storage import select_rows
+from recshuf.formats.hdf5.types import find_chunk, holds_variable_length, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from numpy.typing import NDArray
+
     from recshuf.formats.hdf5.contents import Contents
     from recshuf.interfaces import InputFile, MetadataKey
+
+    _Spaces = tuple[h5s.SpaceID, h5s.SpaceID]
 
 
 CHUNK_BYTES = 256 * 1024
 """Chunk size of datasets without chunks."""
 _MAX_CHUNK_ROW_BYTES = 64 << 20
 """Most bytes of all chunks of the same rows."""
+_PIECE_BYTES = 8 << 20
+_VARIABLE_ROWS = 4096
+"""Rows of a piece with variable-length values."""
+_MOST_ATTRIBUTE_BYTES = 1 << 16  # with its name, type and shape
+_SCALES = b"DIMENSION_LIST"
+BOOKKEEPING = ("DIMENSION_LIST", "REFERENCE_LIST")
+"""Attributes that attach dimension scales to datasets."""
+LINK = h5p.create(h5p.LINK_CREATE)
+"""Link properties: UTF-8 names, and missing groups are created."""
+LINK.set_create_intermediate_group(True)
+LINK.set_char_encoding(h5t.CSET_UTF8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,16 +120,19 @@ class ImageCopier:
 
     def _find_ways(self) -> dict[str, Callable[[str, h5py.File], None]]:
         """Return the copying function of each object by path; datasets of the record come last, as they may be links."""
-        ways = dict.fromkeys(self.contents.groups, self._copy_group)
-        ways |= dict.fromkeys(self.contents.types, self._copy_type)
-        ways |= dict.fromkeys(self._list_wholes(), self._copy_whole)
-        matrices = [matrix for part, matrix in self.contents.matrices.items() if part in self.records]
-        ways |= {matrix.pointers: self._copy_dataset for matrix in matrices}
-        shapes = [f"{matrix.path}/{SHAPE}" for matrix in matrices if matrix.is_10x]
-        ways |= dict.fromkeys(shapes, self._copy_whole)
-        ways |= dict.fromkeys(self._list_hard_links(ways), self._copy_hard_link)
+        contents = self.contents
+        ways = dict.fromkeys(contents.groups, self._copy_group)
+        ways |= dict.fromkeys(contents.types, self._copy_type)
+        ways |= dict.fromkeys(self._list_wholes(), self.copy_whole)
+        for matrix in (matrix for part, matrix in contents.matrices.items() if part in self.records):
+            ways[matrix.pointers] = self._copy_dataset
+            if matrix.is_10x:
+                ways[f"{matrix.path}/{SHAPE}"] = self.copy_whole
+        present = {"", *ways, *(path for name, path in self.records.items() if name == path)}
+        linked = [path for path, first in contents.hard_links.items() if first in present]
+        ways |= dict.fromkeys(linked, self._copy_hard_link)
         if not self.lenient:
-            ways |= dict.fromkeys(self.contents.soft_links, self._copy_soft_link)
+            ways |= dict.fromkeys(contents.soft_links, self._copy_soft_link)
         return ways | dict.fromkeys(self.records, self._copy_dataset)
 
     def _list_wholes(self) -> list[str]:
@@ -120,10 +140,6 @@ class ImageCopier:
         every = (*self.contents.arrays, *self.contents.scalars, *self.contents.nulls)
         taken = {*self.records.values()}
         return self.contents.scalars if self.lenient else [path for path in every if path not in taken]
-
-    def _list_hard_links(self, copied: Mapping[str, object]) -> list[str]:
-        present = {"", *copied, *(path for name, path in self.records.items() if name == path)}
-        return [path for path, first in self.contents.hard_links.items() if first in present]
 
     def _commit_types(self, target: h5py.File) -> None:
         """Commit all named types before the datasets that use them; each gets its path in its turn."""
@@ -139,11 +155,38 @@ class ImageCopier:
         source, copy = self.contents.file["/" + path], target["/" + name]
         shown = (name,) if name else ()
         others = {key.name: file for key, file in self.replaced.items() if key.name and key.path == shown}
-        own = [key for key in source.attrs if key not in others] if others else None
-        copy_attributes(source, copy, self.contents.name, self._types, lenient=self.lenient, keys=own)
+        for key in source.attrs:
+            if key not in others:
+                self.copy_attribute(source, copy, self.contents.name, key)
         for key, file in others.items():
-            with opened(file) as other:
-                copy_attributes(other["/" + name], copy, file.name, {}, lenient=self.lenient, keys=[key])
+            with looking_into(file) as other:
+                replace(self, _types={}).copy_attribute(other.file["/" + name], copy, file.name, key)
+
+    def copy_attribute(self, source: h5py.HLObject, target: h5py.HLObject, name: str, key: str) -> None:
+        """Copy an attribute of an object of a file of this name, unless it attaches dimension scales."""
+        place, code = f"attribute {key!r} of {source.name!r}", key.encode("utf-8", "surrogateescape")
+        with reading(name, place):
+            attribute = h5a.open(source.id, code)
+            tid = self._find_type(attribute)
+            if not tid.detect_class(h5t.REFERENCE):
+                copy = _make_attribute(attribute, tid, target, code)
+                if copy is None:
+                    problem = "is larger than an attribute that recshuf can write, 64 KB"
+                    remedy = "delete it, or make it a dataset and give --keep-others"
+                    raise InputError(name, problem, place=place, remedy=remedy)
+                if _count_values(attribute):
+                    values, memory_type = _make_buffer(attribute.shape, tid)
+                    attribute.read(values, memory_type)
+                    copy.write(values, memory_type)
+            elif key not in BOOKKEEPING and not self.lenient:
+                problem = "holds references, which mean nothing in another file"
+                remedy = "delete it, or name the datasets of the record with --datasets, without --keep-others, which leaves it out"
+                raise InputError(name, problem, place=place, remedy=remedy)
+
+    def _find_type(self, source: h5a.AttrID | h5d.DatasetID) -> h5t.TypeID:
+        """Return the type of the copy of an attribute or a dataset: the same named type, or a copy of its own."""
+        tid = source.get_type()
+        return (self._types.get(find_address(tid)) if tid.committed() else None) or tid.copy()
 
     def _copy_group(self, path: str, target: h5py.File) -> None:
         target.create_group(path, track_order=_tracks_order(self.contents.file[path]))
@@ -153,17 +196,12 @@ class ImageCopier:
         target[path] = h5py.Datatype(self._types[find_address(self.contents.file[path].id)])
         self._copy_attributes(path, path, target)
 
-    def _copy_whole(self, path: str, target: h5py.File) -> None:
-        file = next(
-            (file for key, file in self.replaced.items() if (key.path, key.name) == ((path,), "")), None
-        )
-        if file is not None:
-            with looking_into(file) as other:
-                replace(self, contents=other, replaced={}, _types={}).copy_whole(path, target)
-            return
-        self.copy_whole(path, target)
-
     def copy_whole(self, path: str, target: h5py.File) -> None:
+        for key, file in self.replaced.items():
+            if (key.path, key.name) == ((path,), ""):
+                with looking_into(file) as other:
+                    replace(self, contents=other, replaced={}, _types={}).copy_whole(path, target)
+                return
         source = self.contents.file[path].id
         plist = source.get_create_plist().copy()
         if plist.get_external_count():
@@ -171,9 +209,10 @@ class ImageCopier:
         # HDF5's own copy tracks times if its source does, and then holds the time of the run.
         plist.set_obj_track_times(False)
         self._note_filter(path, path, replace_unusable_filters(plist))
-        tid = find_type(source, self._types)
-        copy = h5d.create(target.id, path.encode(), tid, source.get_space(), plist, link_plist())
-        copy_values(source, copy, tid)
+        tid = self._find_type(source)
+        copy = h5d.create(target.id, path.encode(), tid, source.get_space(), plist, LINK)
+        for spaces, values, memory_type in read_pieces(source, tid):
+            copy.write(*spaces, values, memory_type)
         self._copy_attributes(path, path, target)
 
     def _copy_soft_link(self, path: str, target: h5py.File) -> None:
@@ -185,15 +224,22 @@ class ImageCopier:
     def _copy_dataset(self, path: str, target: h5py.File) -> None:
         own = self.records.get(path, path)
         dataset = self.contents.file[own].id
-        space = h5s.create_simple((0, *dataset.shape[1:]), _find_most(dataset))
-        plist = _shard_plist(dataset, max(self.row_count, dataset.shape[0]))
+        plist = dataset.get_create_plist().copy()
+        plist.set_chunk(_find_shard_chunk(dataset, max(self.row_count, dataset.shape[0])))
+        plist.set_alloc_time(h5d.ALLOC_TIME_INCR)
+        plist.set_fill_time(h5d.FILL_TIME_IFSET)
+        plist.set_obj_track_times(False)
         replaced = replace_unusable_filters(plist)
         if self.compression is not None:
             set_compression(plist, *self.compression)
         else:
             self._note_filter(path, own, replaced)
-        tid = self.changed_types.get(path) or find_type(dataset, self._types)
-        h5d.create(target.id, path.encode(), tid, space, plist, link_plist())
+        tid = self.changed_types.get(path) or self._find_type(dataset)
+        # Unlimited rows, and room for chunks without bytes.
+        _, *widths = dataset.get_space().get_simple_extent_dims(maxdims=True)
+        most = (h5s.UNLIMITED, *(width or h5s.UNLIMITED for width in widths))
+        space = h5s.create_simple((0, *dataset.shape[1:]), most)
+        h5d.create(target.id, path.encode(), tid, space, plist, LINK)
         self._copy_attributes(own, path, target)
 
     def _note_filter(self, name: str, path: str, replaced: str | None) -> None:
@@ -204,15 +250,25 @@ class ImageCopier:
             )
 
     def _attach_scales(self, target: h5py.File) -> None:
-        wholes = [path for path in self._list_wholes() if path in target]
-        pairs = {path: path for path in wholes} | {path: name for name, path in self.records.items()}
+        pairs = {path: path for path in self._list_wholes() if path in target}
+        pairs |= {path: name for name, path in self.records.items()}
         copies = {find_address(self.contents.file[path].id): target[name] for path, name in pairs.items()}
         for path, name in pairs.items():
-            attach_scales(self.contents.file[path], target[name], copies)
+            source = self.contents.file[path]
+            if not h5a.exists(source.id, _SCALES):
+                continue
+            # The following calls read this attribute without checking its type.
+            kind_of(h5a.open(source.id, _SCALES).get_type())
+            for axis in range(len(source.shape)):
+                scales: list[h5d.DatasetID] = []
+                if h5ds.get_num_scales(source.id, axis) > 0:
+                    h5ds.iterate(source.id, axis, scales.append)
+                for copy in filter(None, (copies.get(find_address(scale)) for scale in scales)):
+                    _check_class(copy.id)
+                    h5ds.attach_scale(target[name].id, copy.id, axis)
 
 
 def recompress_image(layout: Layout, compression: str, level: int | None) -> Layout:
-    """Return a layout with another compression of the datasets of the record."""
     with open_image(layout.image) as source:
         records = {name: name for name in layout.names}
         contents = walk_file(source, layout.source)
@@ -221,17 +277,7 @@ def recompress_image(layout: Layout, compression: str, level: int | None) -> Lay
         return replace(copier.copy(), notes=kept)
 
 
-def _shard_plist(dataset: h5d.DatasetID, row_count: int) -> h5p.PropDCID:
-    """Return the creation properties of a dataset of a shard, given its model."""
-    plist = dataset.get_create_plist().copy()
-    plist.set_chunk(_shard_chunk(dataset, row_count))
-    plist.set_alloc_time(h5d.ALLOC_TIME_INCR)
-    plist.set_fill_time(h5d.FILL_TIME_IFSET)
-    plist.set_obj_track_times(False)
-    return plist
-
-
-def _shard_chunk(dataset: h5d.DatasetID, row_count: int) -> tuple[int, ...]:
+def _find_shard_chunk(dataset: h5d.DatasetID, row_count: int) -> tuple[int, ...]:
     row_shape = dataset.shape[1:]
     row_bytes = max(1, prod(row_shape) * dataset.get_type().get_size())
     chunk = find_chunk(dataset)
@@ -241,19 +287,68 @@ def _shard_chunk(dataset: h5d.DatasetID, row_count: int) -> tuple[int, ...]:
     return (max(1, min(chunk[0], _MAX_CHUNK_ROW_BYTES // row_bytes)), *chunk[1:])
 
 
-def _find_most(dataset: h5d.DatasetID) -> tuple[int, ...]:
-    """Return the largest shape of a dataset of a shard: unlimited rows, and room for chunks without bytes."""
-    _, *widths = dataset.get_space().get_simple_extent_dims(maxdims=True)
-    return (h5s.UNLIMITED, *(width or h5s.UNLIMITED for width in widths))
-
-
 def _tracks_order(group: h5py.Group) -> bool:
     return bool(group.id.get_create_plist().get_link_creation_order())
 
 
-def link_plist() -> h5p.PropLCID:
-    """Return link properties: UTF-8 names, and missing groups are created."""
-    plist = h5p.create(h5p.LINK_CREATE)
-    plist.set_create_intermediate_group(True)
-    plist.set_char_encoding(h5t.CSET_UTF8)
-    return plist
+def _check_class(scale: h5d.DatasetID) -> None:
+    """Raise `ValueError` if a dataset is marked as a scale with an unknown text, on which HDF5 aborts."""
+    if not h5a.exists(scale, b"CLASS"):
+        return
+    mark = h5a.open(scale, b"CLASS")
+    tid = mark.get_type()
+    if tid.get_class() != h5t.STRING or tid.is_variable_str() or tid.get_strpad() != h5t.STR_NULLTERM:
+        return
+    raw = np.zeros(mark.get_storage_size(), np.uint8)
+    mark.read(raw, tid)
+    if raw.tobytes().partition(b"\0")[0] != b"DIMENSION_SCALE":
+        raise ValueError("a dimension scale is damaged")
+
+
+def _make_attribute(
+    source: h5a.AttrID, tid: h5t.TypeID, target: h5py.HLObject, key: bytes
+) -> h5a.AttrID | None:
+    """Return a new attribute like another one; None if it is too large."""
+    try:
+        return h5a.create(target.id, key, tid, source.get_space())
+    except (OSError, RuntimeError, ValueError):
+        # Shards have the form of files that all versions of HDF5 read, in which it is part of a header.
+        if source.get_storage_size() < _MOST_ATTRIBUTE_BYTES // 2:
+            raise
+        return None
+
+
+def read_pieces(source: h5d.DatasetID, tid: h5t.TypeID) -> Iterator[tuple[_Spaces, NDArray[Any], h5t.TypeID]]:
+    """Yield all values in pieces of whole chunks, if they are not too large: their dataspaces in memory and file, the values, and their type in memory."""
+    if not _count_values(source):
+        return
+    if not source.shape:
+        values, memory_type = _make_buffer((), tid)
+        source.read(h5s.ALL, h5s.ALL, values, memory_type)
+        yield (h5s.ALL, h5s.ALL), values, memory_type
+        return
+    row_count, *row_shape = source.shape
+    rows = max(1, _PIECE_BYTES // max(1, prod(row_shape) * tid.get_size()))
+    if holds_variable_length(tid):
+        rows = min(rows, _VARIABLE_ROWS)
+    chunk_rows = (find_chunk(source) or (1,))[0]
+    rows = max(1, rows // chunk_rows) * chunk_rows
+    for start in range(0, row_count, rows):
+        shape = (min(rows, row_count - start), *row_shape)
+        values, memory_type = _make_buffer(shape, tid)
+        spaces = select_rows(source, start, shape[0], tuple(row_shape))
+        source.read(*spaces, values, memory_type)
+        yield spaces, values, memory_type
+
+
+def _count_values(source: h5a.AttrID | h5d.DatasetID) -> int:
+    space = source.get_space()
+    return 0 if space.get_simple_extent_type() == h5s.NULL else space.get_simple_extent_npoints()
+
+
+def _make_buffer(shape: tuple[int, ...], tid: h5t.TypeID) -> tuple[NDArray[Any], h5t.TypeID]:
+    """Return an array for values, and their type in it: the stored bytes, or objects of h5py if the length varies."""
+    if holds_variable_length(tid):
+        values = np.zeros(shape, tid.dtype)
+        return values, h5t.py_create(values.dtype)
+    return np.zeros(prod(shape) * tid.get_size(), np.uint8), tid

@@ -26,11 +26,10 @@ if TYPE_CHECKING:
     _Values = NDArray[Any]
 
 
+ADDRESS_BYTES = 8
+_LENGTH_BYTES = 4
 _VLEN_KIND_PLACE = 3
 """Byte of an encoded variable-length type that holds its kind: 0 for arrays, 1 for strings."""
-_ADDRESS_BYTES = 8
-_REFERENCES = "holds references, which mean nothing in another file"
-_LENGTH_BYTES = 4
 
 
 class Kind(Enum):
@@ -46,123 +45,97 @@ class Kind(Enum):
     """Compounds with members of variable length: packed, see `Packer`."""
 
 
+class BadValueError(ValueError):
+    """A value that cannot be turned into another form, `row` rows after the first of the array."""
+
+    def __init__(self, row: int, problem: str) -> None:
+        self.row = row
+        self.problem = problem
+        super().__init__(problem)
+
+
+def kind_of(tid: h5t.TypeID) -> Kind:
+    if isinstance(tid, h5t.TypeStringID) and tid.is_variable_str():
+        return Kind.STRING
+    if tid.get_class() == h5t.VLEN:
+        if tid.encode()[_VLEN_KIND_PLACE] & 0xF:  # an unknown one aborts the process
+            raise ValueError("a type of variable length is damaged")
+        return Kind.ARRAY
+    is_packed = tid.get_class() == h5t.COMPOUND and holds_variable_length(tid)
+    return Kind.COMPOUND if is_packed else Kind.FIXED
+
+
+def holds_variable_length(tid: h5t.TypeID) -> bool:
+    if tid.get_class() == h5t.COMPOUND:
+        return any(holds_variable_length(tid.get_member_type(i)) for i in range(tid.get_nmembers()))
+    if tid.get_class() == h5t.ARRAY:
+        return holds_variable_length(tid.get_super())
+    return kind_of(tid) is not Kind.FIXED
+
+
 def find_obstacle(tid: h5t.TypeID) -> str | None:
-    """Return the reason why a type is not supported, or None if it is."""
-    if tid.detect_class(h5t.REFERENCE):
-        return _REFERENCES
-    kind = kind_of(tid)
-    if kind is Kind.STRING:
-        return None
-    if kind is Kind.ARRAY:
-        return _find_element_obstacle(tid.get_super())
-    if kind is Kind.COMPOUND:
-        return find_copy_obstacle(tid)
-    if holds_variable_length(tid):
+    """Return the reason why a type is not one of records, or None if it is."""
+    inner = tid.get_super() if kind_of(tid) is Kind.ARRAY else tid
+    if kind_of(tid) in (Kind.ARRAY, Kind.FIXED) and holds_variable_length(inner):
         return "holds variable-length values inside other values"
-    return None
+    return find_copy_obstacle(tid)
 
 
 def find_copy_obstacle(tid: h5t.TypeID) -> str | None:
-    """Return the reason why values that only h5py can read are not written back as they are; None if they are."""
+    """Return the reason why values are not written back as they are; None if they are."""
     if tid.detect_class(h5t.REFERENCE):
-        return _REFERENCES
-    if tid.get_class() == h5t.COMPOUND and holds_variable_length(tid):
-        members = [tid.get_member_type(index) for index in range(tid.get_nmembers())]
+        return "holds references, which mean nothing in another file"
+    kind = kind_of(tid)
+    if kind is Kind.FIXED:
+        return "holds arrays of variable-length values" if holds_variable_length(tid) else None
+    parts = [tid.get_super()] if kind is Kind.ARRAY else []
+    if kind is Kind.COMPOUND:
+        members = [member for _, member in _list_members(tid)]
         parts = [
             each.get_super() if each.get_class() == h5t.ARRAY and not holds_variable_length(each) else each
             for each in members
         ]
-    elif _is_array(tid):
-        parts = [tid.get_super()]
-    else:
-        inside = tid.get_class() == h5t.ARRAY and holds_variable_length(tid)
-        return "holds arrays of variable-length values" if inside else None
-    obstacles = [
-        find_copy_obstacle(part) if holds_variable_length(part) else _find_element_obstacle(part)
-        for part in parts
-    ]
-    return next(filter(None, obstacles), None)
-
-
-def _find_element_obstacle(element: h5t.TypeID) -> str | None:
-    if holds_variable_length(element):
-        return "holds variable-length values inside other values"
-    # Only then does h5py return the stored bytes of the elements.
-    dtype = find_dtype(element)
-    if (
-        dtype is None
-        or dtype.kind in "Mm"
-        or dtype.subdtype
-        or not h5t.py_create(dtype, logical=True).equal(element)
-    ):
-        return "holds, in or beside variable-length values, a type that h5py would convert"
+    for part in parts:
+        if holds_variable_length(part):
+            if obstacle := find_copy_obstacle(part):
+                return obstacle
+        elif _is_converted(part):
+            return "holds, in or beside variable-length values, a type that h5py would convert"
     return None
 
 
-def kind_of(tid: h5t.TypeID) -> Kind:
-    """Return the native form of elements of a type."""
-    if _is_variable_string(tid):
-        return Kind.STRING
-    if tid.get_class() == h5t.COMPOUND and holds_variable_length(tid):
-        return Kind.COMPOUND
-    return Kind.ARRAY if _is_array(tid) else Kind.FIXED
+def _is_converted(element: h5t.TypeID) -> bool:
+    """Tell whether h5py does not return the stored bytes of elements beside values of variable length."""
+    dtype = find_dtype(element)
+    if dtype is None or dtype.kind in "Mm" or dtype.subdtype:
+        return True
+    return not h5t.py_create(dtype, logical=True).equal(element)
 
 
-def list_members(tid: h5t.TypeID) -> list[tuple[str, h5t.TypeID]]:
+def _list_members(tid: h5t.TypeID) -> list[tuple[str, h5t.TypeID]]:
     count = range(tid.get_nmembers())
     return [(tid.get_member_name(index).decode(), tid.get_member_type(index)) for index in count]
 
 
-def find_file_bytes(tid: h5t.TypeID, address_bytes: int = _ADDRESS_BYTES) -> int:
-    """Return the size of an element in a file; of a variable-length one, that of its length, address and index."""
-    if _is_variable_string(tid) or _is_array(tid):
-        return 4 + address_bytes + 4
-    if kind_of(tid) is not Kind.COMPOUND:
-        return int(tid.get_size())
-    return int(tid.get_size()) + sum(_find_growth(member, address_bytes) for _, member in list_members(tid))
+def measure_element(
+    tid: h5t.TypeID, address_bytes: int = ADDRESS_BYTES, place: int = 0
+) -> tuple[int, list[tuple[int, int]]]:
+    """Return the bytes of an element in a file, and for each value of variable length where its reference is, and the bytes of an item.
 
-
-def _find_growth(tid: h5t.TypeID, address_bytes: int) -> int:
-    return find_file_bytes(tid, address_bytes) - int(tid.get_size())
-
-
-def list_references(tid: h5t.TypeID, place: int = 0) -> list[tuple[int, int]]:
-    """Return, for each value of variable length in an element, where its reference is in a file, and the bytes of an item."""
-    if _is_variable_string(tid):
-        return [(place, 1)]
-    if _is_array(tid):
-        return [(place, int(tid.get_super().get_size()))]
-    if kind_of(tid) is not Kind.COMPOUND:
-        return []
-    references: list[tuple[int, int]] = []
-    grown = 0
-    for index in sorted(range(tid.get_nmembers()), key=tid.get_member_offset):
-        member = tid.get_member_type(index)
-        references += list_references(member, place + tid.get_member_offset(index) + grown)
-        grown += _find_growth(member, _ADDRESS_BYTES)
-    return references
-
-
-def holds_variable_length(tid: h5t.TypeID) -> bool:
-    kind = tid.get_class()
-    if kind == h5t.COMPOUND:
-        return any(holds_variable_length(tid.get_member_type(i)) for i in range(tid.get_nmembers()))
-    if kind == h5t.ARRAY:
-        return holds_variable_length(tid.get_super())
-    return _is_array(tid) or _is_variable_string(tid)
-
-
-def _is_array(tid: h5t.TypeID) -> bool:
-    """Tell whether a type is of variable-length arrays; an unknown variable-length kind aborts the process."""
-    if tid.get_class() != h5t.VLEN:
-        return False
-    if tid.encode()[_VLEN_KIND_PLACE] & 0xF != 0:
-        raise ValueError("a type of variable length is damaged")
-    return True
-
-
-def _is_variable_string(tid: h5t.TypeID) -> bool:
-    return isinstance(tid, h5t.TypeStringID) and bool(tid.is_variable_str())
+    A reference is a length, an address and an index.
+    """
+    kind = kind_of(tid)
+    if kind in (Kind.STRING, Kind.ARRAY):
+        return 4 + address_bytes + 4, [(place, 1 if kind is Kind.STRING else tid.get_super().get_size())]
+    grown, references = 0, list[tuple[int, int]]()
+    if kind is Kind.COMPOUND:
+        for index in sorted(range(tid.get_nmembers()), key=tid.get_member_offset):
+            member = tid.get_member_type(index)
+            start = place + tid.get_member_offset(index) + grown
+            size, inner = measure_element(member, address_bytes, start)
+            grown += size - member.get_size()
+            references += inner
+    return int(tid.get_size()) + grown, references
 
 
 def find_dtype(tid: h5t.TypeID) -> np.dtype[Any] | None:
@@ -197,29 +170,24 @@ def name_type(tid: h5t.TypeID) -> str:
 
 
 def find_chunk(dataset: h5d.DatasetID) -> tuple[int, ...] | None:
-    """Return the chunk shape of a dataset, or None if it has no chunks."""
     plist = dataset.get_create_plist()
     return tuple(plist.get_chunk()) if plist.get_layout() == h5d.CHUNKED else None
 
 
-class Leaf(NamedTuple):
-    """A member that is no compound with such members."""
+class Member(NamedTuple):
+    """A member of a compound, or of one inside, that is no compound with values of variable length."""
 
     path: tuple[str, ...]
+    kind: Kind
     tid: h5t.TypeID
 
-    @property
-    def kind(self) -> Kind:
-        return kind_of(self.tid)
 
-
-def list_leaves(tid: h5t.TypeID, path: tuple[str, ...] = ()) -> list[Leaf]:
-    """Return the members of a compound, depth first."""
-    leaves: list[Leaf] = []
-    for name, member in list_members(tid):
-        inner = (*path, name)
-        leaves += list_leaves(member, inner) if kind_of(member) is Kind.COMPOUND else [Leaf(inner, member)]
-    return leaves
+def list_members(tid: h5t.TypeID, path: tuple[str, ...] = ()) -> list[Member]:
+    members: list[Member] = []
+    for name, member in _list_members(tid):
+        inner, kind = (*path, name), kind_of(member)
+        members += list_members(member, inner) if kind is Kind.COMPOUND else [Member(inner, kind, member)]
+    return members
 
 
 class Packer:
@@ -227,44 +195,33 @@ class Packer:
 
     def __init__(self, tid: h5t.TypeID) -> None:
         self.dtype = tid.dtype
-        leaves = list_leaves(tid)
-        self.fixed = [leaf for leaf in leaves if leaf.kind is Kind.FIXED]
-        self.variable = [leaf for leaf in leaves if leaf.kind is not Kind.FIXED]
-        self._fixed_bytes = sum(int(leaf.tid.get_size()) for leaf in self.fixed)
-        self._head_bytes = self._fixed_bytes + _LENGTH_BYTES * len(self.variable)
+        members = list_members(tid)
+        self.fixed = [member for member in members if member.kind is Kind.FIXED]
+        self.variable = [member for member in members if member.kind is not Kind.FIXED]
 
     def pack(self, values: _Values) -> pa.LargeBinaryArray:
-        columns = [_join(_get(values, leaf.path), leaf) for leaf in self.variable]
-        lengths = [np.diff(view_offsets(column)) for column in columns]
-        heads = np.empty((len(values), self._head_bytes), np.uint8)
-        fixed = (np.ascontiguousarray(_get(values, leaf.path)) for leaf in self.fixed)
-        parts = [
-            each.view(np.uint8).reshape(len(values), leaf.tid.get_size())
-            for each, leaf in zip(fixed, self.fixed, strict=True)
-        ]
-        parts += [each.astype("<u4").view(np.uint8).reshape(-1, _LENGTH_BYTES) for each in lengths]
-        np.concatenate(parts, axis=1, out=heads)
-        offsets = find_bounds(self._head_bytes + sum(lengths))
-        data = np.empty(offsets[-1], np.uint8)
-        places = offsets[:-1]
-        data[places[:, None] + np.arange(self._head_bytes)] = heads
-        places = places + self._head_bytes
-        for column, sizes in zip(columns, lengths, strict=True):
-            data[_spread(places, sizes)] = view_bytes(column)
-            places = places + sizes
-        return wrap_lists(offsets, data)
+        import pyarrow.compute as pc  # late: few files have such compounds
+
+        fixed = [np.ascontiguousarray(_get(values, member.path)) for member in self.fixed]
+        columns = [wrap_values(_get(values, each.path), each.kind, each.tid) for each in self.variable]
+        lengths = [np.diff(view_offsets(column)).astype("<u4") for column in columns]
+        sizes = [*(member.tid.get_size() for member in self.fixed), *(_LENGTH_BYTES for _ in lengths)]
+        pairs = zip((*fixed, *lengths), sizes, strict=True)
+        heads = np.concatenate([part.view(np.uint8).reshape(-1, size) for part, size in pairs], axis=1)
+        head = wrap_rows(heads, sum(sizes)).cast(pa.large_binary())
+        return pc.binary_join_element_wise(head, *columns, pa.scalar(b"", pa.large_binary()))
 
     def split(self, rows: pa.LargeBinaryArray) -> tuple[list[NDArray[np.uint8]], list[pa.LargeBinaryArray]]:
         """Return the bytes of each member of a fixed size, of shape ``(n, width)``, and the values of each other one."""
         data, offsets = view_bytes(rows), view_offsets(rows)
+        ends = np.cumsum([0, *(member.tid.get_size() for member in self.fixed)])
+        head_bytes = ends[-1] + _LENGTH_BYTES * len(self.variable)
         places = offsets[:-1] - offsets[0]
-        heads = data[places[:, None] + np.arange(self._head_bytes)]
-        ends = np.cumsum([leaf.tid.get_size() for leaf in self.fixed]).tolist()
-        fixed = np.split(heads[:, : self._fixed_bytes], ends[:-1], axis=1) if self.fixed else []
-        sizes = np.ascontiguousarray(heads[:, self._fixed_bytes :]).view("<u4").astype(np.int64)
-        places = places + self._head_bytes
+        heads = data[places[:, None] + np.arange(head_bytes)]
+        *fixed, sizes = np.split(heads, ends[1:], axis=1)
+        places = places + head_bytes
         columns = []
-        for lengths in sizes.T:
+        for lengths in np.ascontiguousarray(sizes).view("<u4").astype(np.int64).T:
             columns.append(wrap_lists(find_bounds(lengths), data[_spread(places, lengths)]))
             places = places + lengths
         return fixed, columns
@@ -273,27 +230,16 @@ class Packer:
         """Return rows as h5py writes them; lists share memory with what this makes."""
         values = np.zeros(len(rows), self.dtype)
         fixed, columns = self.split(rows)
-        for leaf, raw in zip(self.fixed, fixed, strict=True):
-            part = _get(values, leaf.path)
+        for member, raw in zip(self.fixed, fixed, strict=True):
+            part = _get(values, member.path)
             part[...] = np.ascontiguousarray(raw).view(part.dtype.base).reshape(part.shape)
-        for leaf, column in zip(self.variable, columns, strict=True):
-            _get(values, leaf.path)[...] = (
-                column.to_numpy(zero_copy_only=False)
-                if leaf.kind is Kind.STRING
-                else list_arrays(column, leaf.tid)
-            )
+        for member, column in zip(self.variable, columns, strict=True):
+            _get(values, member.path)[...] = unwrap_values(column, member.kind, member.tid)
         return values
 
 
 def _get(values: _Values, path: Sequence[str]) -> _Values:
     return reduce(lambda part, name: part[name], path, values)
-
-
-def _join(values: _Values, leaf: Leaf) -> pa.LargeBinaryArray:
-    values = np.ascontiguousarray(values)
-    if leaf.kind is Kind.STRING:
-        return pa.array(values, pa.large_binary())
-    return join_arrays(values, leaf.tid.get_super().get_size())
 
 
 def _spread(places: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -323,19 +269,37 @@ def find_bounds(lengths: Any) -> NDArray[np.int64]:
     return np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)))
 
 
-def join_arrays(values: _Values, item_bytes: int) -> pa.LargeBinaryArray:
-    offsets = find_bounds(np.fromiter(map(len, values), np.int64, len(values)) * item_bytes)
+def wrap_values(values: _Values, kind: Kind, tid: h5t.TypeID) -> pa.LargeBinaryArray:
+    """Return values of variable length, as h5py reads them, as native rows."""
+    if kind is Kind.COMPOUND:
+        return Packer(tid).pack(values)
+    if kind is Kind.STRING:
+        return pa.array(np.ascontiguousarray(values), pa.large_binary())
+    offsets = find_bounds(np.fromiter(map(len, values), np.int64, len(values)) * tid.get_super().get_size())
     # The byte order stated by h5py may be wrong, but the bytes are those of the file. Without its dtype,
     # concatenate would swap the bytes of members.
-    data = (
-        np.concatenate(values, dtype=values[0].dtype).view(np.uint8) if offsets[-1] else np.empty(0, np.uint8)
-    )
-    return wrap_lists(offsets, data)
+    data = np.concatenate(values, dtype=values[0].dtype) if offsets[-1] else np.empty(0, np.uint8)
+    return wrap_lists(offsets, data.view(np.uint8))
 
 
-def list_arrays(rows: pa.LargeBinaryArray, tid: h5t.TypeID) -> _Values:
-    """Return an object array of NumPy arrays, which share memory with the rows, of a type of variable-length arrays."""
-    dtype = tid.get_super().dtype
-    offsets = view_offsets(rows)
+def unwrap_values(rows: pa.LargeBinaryArray, kind: Kind, tid: h5t.TypeID) -> _Values:
+    """Return native rows of variable length as h5py writes them; arrays share memory with the rows."""
+    if kind is Kind.COMPOUND:
+        return Packer(tid).unpack(rows)
+    if kind is Kind.STRING:
+        texts: _Values = rows.to_numpy(zero_copy_only=False)
+        return texts
+    dtype, offsets = tid.get_super().dtype, view_offsets(rows)
     parts = np.split(view_bytes(rows).view(dtype), (offsets[1:-1] - offsets[0]) // dtype.itemsize)
     return np.fromiter(parts, object, len(rows))
+
+
+def strip_texts(raw: NDArray[np.uint8], padding: int) -> pa.LargeBinaryArray:
+    """Return the bytes of strings of a fixed length, of shape ``(n, width)``, without their padding."""
+    if padding == h5t.STR_NULLTERM:
+        ends = raw == 0
+        lengths = np.where(ends.any(axis=1), ends.argmax(axis=1), raw.shape[1])
+    else:
+        filled = raw != (ord(" ") if padding == h5t.STR_SPACEPAD else 0)
+        lengths = np.where(filled.any(axis=1), raw.shape[1] - filled[:, ::-1].argmax(axis=1), 0)
+    return wrap_lists(find_bounds(lengths), raw[np.arange(raw.shape[1]) < lengths[:, None]])

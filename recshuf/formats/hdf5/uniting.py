@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import h5py
 import numpy as np
 from h5py import h5t
 
-from recshuf.formats.hdf5.forms import BadValueError, strip_texts
 from recshuf.formats.hdf5.storage import Column, make_column
-from recshuf.formats.hdf5.types import Kind, find_dtype, wrap_lists, wrap_rows
+from recshuf.formats.hdf5.types import BadValueError, Kind, find_dtype, strip_texts, wrap_lists, wrap_rows
 from recshuf.records.arrays import view_bytes, view_offsets
 
 if TYPE_CHECKING:
@@ -20,10 +20,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-_NUMBER_CLASSES = {h5t.INTEGER, h5t.FLOAT}
-_WIDEST = 64
-_EXACT_BITS = {16: 11, 32: 24, 64: 53}
-"""Bits of integers that floats of so many bits hold."""
+_NUMBERS = {h5t.INTEGER, h5t.FLOAT}
+_WIDEST_BYTES = 8
 
 
 def unite_columns(columns: Sequence[Column], *, widens: bool) -> Column | None:
@@ -50,19 +48,19 @@ def _unite(
     if all(types[0].equal(each) for each in types):
         return types[0]
     classes = {each.get_class() for each in types}
-    if classes <= _NUMBER_CLASSES:
+    if classes <= _NUMBERS:
         return _unite_numbers(types, widens=widens)
     if classes == {h5t.STRING}:
         return _unite_texts(types, is_inside=is_inside)
     if classes == {h5t.COMPOUND}:
         return _unite_members(types)
-    if classes == {h5t.ARRAY} and len({each.get_array_dims() for each in types}) == 1:
-        item = _unite([each.get_super() for each in types], is_inside=True)
-        return item and h5t.array_create(item, types[0].get_array_dims())
-    if classes == {h5t.VLEN}:
-        item = _unite([each.get_super() for each in types], is_inside=True)
-        return item and h5t.vlen_create(item)
-    return None
+    is_array = classes == {h5t.ARRAY} and len({each.get_array_dims() for each in types}) == 1
+    if not is_array and classes != {h5t.VLEN}:
+        return None
+    item = _unite([each.get_super() for each in types], is_inside=True)
+    if item is None:
+        return None
+    return h5t.array_create(item, types[0].get_array_dims()) if is_array else h5t.vlen_create(item)
 
 
 def _unite_numbers(types: Sequence[h5t.TypeID], *, widens: bool) -> h5t.TypeID | None:
@@ -72,26 +70,28 @@ def _unite_numbers(types: Sequence[h5t.TypeID], *, widens: bool) -> h5t.TypeID |
     >>> united.dtype.str
     '<f4'
     """
-    dtypes = [find_dtype(each) for each in types]
+    dtypes = [dtype for dtype in map(find_dtype, types) if dtype is not None]
+    pairs = zip(dtypes, types, strict=False)
     is_plain = all(
-        dtype is not None and dtype.itemsize * 8 <= _WIDEST and h5t.py_create(dtype).equal(tid)
-        for dtype, tid in zip(dtypes, types, strict=True)
+        dtype.itemsize <= _WIDEST_BYTES and h5t.py_create(dtype).equal(tid) for dtype, tid in pairs
     )
-    kinds = [(dtype.kind, dtype.itemsize * 8, dtype.byteorder) for dtype in dtypes if dtype is not None]
-    floats = [bits for kind, bits, _ in kinds if kind == "f"]
-    is_signed = any(kind == "i" for kind, _, _ in kinds)
-    if floats:
-        needed = max((bits - (kind == "i") for kind, bits, _ in kinds if kind != "f"), default=0)
-        exact = [bits for bits, held in _EXACT_BITS.items() if held >= needed and bits >= max(floats)]
-        bits = exact[0] if exact else _WIDEST if widens else 0
-    else:
-        bits = max(bits * (1 + (is_signed and kind == "u")) for kind, bits, _ in kinds)
-        bits = min(bits, _WIDEST) if widens else bits
-    if not is_plain or not 0 < bits <= _WIDEST:
+    if len(dtypes) < len(types) or not is_plain:
         return None
-    orders = {order for _, _, order in kinds} - {"|"}
-    name = "f" if floats else "i" if is_signed else "u"
-    return h5t.py_create(np.dtype(f"{'>' if orders == {'>'} else '<'}{name}{bits // 8}")).copy()
+    orders = {dtype.byteorder for dtype in dtypes} - {"|"}
+    integers = [dtype for dtype in dtypes if dtype.kind != "f"]
+    floats = [dtype for dtype in dtypes if dtype.kind == "f"]
+    if floats:  # an integer with each float, since two integers first may need a wider one
+        united = max(
+            (np.promote_types(each, top) for each in dtypes for top in floats), key=attrgetter("itemsize")
+        )
+        is_exact = all(each.itemsize < _WIDEST_BYTES for each in integers)
+    else:
+        united = np.result_type(*dtypes)
+        is_exact = united.kind != "f"  # NumPy's answer for integers that no integer type holds
+        united = united if is_exact else np.dtype(np.int64)
+    if not is_exact and not widens:
+        return None
+    return h5t.py_create(united.newbyteorder(">" if orders == {">"} else "<")).copy()
 
 
 def _unite_texts(types: Sequence[h5t.TypeID], *, is_inside: bool) -> h5t.TypeID | None:
@@ -114,16 +114,16 @@ def _unite_members(types: Sequence[h5t.TypeID]) -> h5t.TypeID | None:
     names = [[each.get_member_name(index) for index in range(each.get_nmembers())] for each in types]
     if any(each != names[0] for each in names):
         return None
-    parts = [
-        _unite([each.get_member_type(i) for each in types], is_inside=True) for i in range(len(names[0]))
-    ]
-    members = [part for part in parts if part is not None]
-    if len(members) < len(parts):
-        return None
-    united, offset = h5t.create(h5t.COMPOUND, sum(part.get_size() for part in members)), 0
-    for name, part in zip(names[0], members, strict=True):
-        united.insert(name, offset, part)
-        offset += part.get_size()
+    members = []
+    for index in range(len(names[0])):
+        member = _unite([each.get_member_type(index) for each in types], is_inside=True)
+        if member is None:
+            return None
+        members.append(member)
+    united, offset = h5t.create(h5t.COMPOUND, sum(member.get_size() for member in members)), 0
+    for name, member in zip(names[0], members, strict=True):
+        united.insert(name, offset, member)
+        offset += member.get_size()
     return united
 
 
@@ -144,13 +144,15 @@ class Change:
         if self._own.kind is Kind.STRING:
             return rows
         if self._own.kind is Kind.ARRAY:
-            return self._change_arrays(rows)
+            offsets = view_offsets(rows)
+            ends = (offsets - offsets[0]) // self._source.get_size() * self._target.get_size()
+            return wrap_lists(ends, self._convert(view_bytes(rows)))
         raw = view_bytes(rows).reshape(len(rows), -1)[:, : self._own.row_bytes]
         if self._wanted.kind is Kind.STRING:
             return self._change_texts(raw)
-        changed = np.zeros(len(rows) * self._wanted.native_width, np.uint8)
-        if raw.size:
-            changed = self._convert(raw)
+        changed = (
+            self._convert(raw) if raw.size else np.zeros(len(rows) * self._wanted.native_width, np.uint8)
+        )
         return wrap_rows(changed, self._wanted.native_width)
 
     def _change_texts(self, raw: NDArray[np.uint8]) -> pa.Array:
@@ -161,32 +163,25 @@ class Change:
             raise BadValueError(row, "a NUL inside the text would end it, where it has no fixed length")
         return texts
 
-    def _change_arrays(self, rows: pa.LargeBinaryArray) -> pa.Array:
-        offsets, item_bytes = view_offsets(rows), self._source.get_size()
-        ends = (offsets - offsets[0]) // item_bytes * self._target.get_size()
-        return wrap_lists(ends, self._convert(view_bytes(rows)))
-
     def _convert(self, raw: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """Return the bytes of the same values in the wanted type."""
         before, after = self._source.get_size(), self._target.get_size()
         count = raw.size // before
         values = np.zeros(count * max(before, after), np.uint8)
         values[: raw.size] = raw.ravel()
         h5t.convert(self._source, self._target, count, values, np.zeros(count * after, np.uint8))
         changed = values[: count * after]
-        if self._source.get_class() == h5t.INTEGER and 8 * before == _WIDEST:
+        if self._source.get_class() == h5t.INTEGER and before == _WIDEST_BYTES:
             self._check_exact(raw.ravel().view(self._source.dtype), changed.view(self._target.dtype))
         return changed
 
     def _check_exact(self, integers: NDArray[Any], changed: NDArray[Any]) -> None:
         if changed.dtype.kind == "f":
-            exact = changed < 2.0 ** (_WIDEST - (integers.dtype.kind == "i"))
+            exact = changed < 2.0 ** (8 * _WIDEST_BYTES - (integers.dtype.kind == "i"))
             exact[exact] = changed[exact].astype(integers.dtype) == integers[exact]
         else:
             exact = integers <= np.iinfo(changed.dtype).max
         if not exact.all():
             place = int(exact.argmin())
             items = max(1, self._own.row_bytes // integers.itemsize)
-            raise BadValueError(
-                place // items, f"{changed.dtype.name} does not hold {integers[place]} exactly"
-            )
+            problem = f"{changed.dtype.name} does not hold {integers[place]} exactly"
+            raise BadValueError(place // items, problem)

@@ -1,4 +1,4 @@
-"""The file of a shard, and writers that append rows to one of its datasets: by HDF5, or as chunks filtered in threads.
+"""The file of a shard, and writers that append rows to one of its datasets: by HDF5, as chunks filtered in threads, or as lists.
 
 HDF5 writes the file through Python, so that a full disk is an ordinary error.
 """
@@ -10,16 +10,17 @@ from abc import ABC, abstractmethod
 from collections import deque
 from functools import partial
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 from h5py import h5t
 from h5py._objects import phil
 
+from recshuf.formats.hdf5.roles import SHAPE
 from recshuf.formats.hdf5.storage import Column, select_rows
-from recshuf.formats.hdf5.types import Kind, Packer, list_arrays
-from recshuf.records.arrays import view_bytes
+from recshuf.formats.hdf5.types import Kind, unwrap_values, wrap_rows
+from recshuf.records.arrays import view_bytes, view_offsets
 from recshuf.system.files import BehindFile
 from recshuf.system.threads import Pool
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from pathlib import Path
 
+    import h5py
     from h5py import h5d
     from numpy.typing import NDArray
 
@@ -110,12 +112,11 @@ class ShardFile:
         return len(view)
 
     def truncate(self, size: int) -> int:
-        """Set the length of the file, or record the error."""
-        if not self._pretends:
-            try:
+        try:
+            if not self._pretends:
                 self._file.truncate(size)
-            except OSError as error:
-                self._fail(error)
+        except OSError as error:
+            self._fail(error)
         return size
 
     def flush(self) -> None:
@@ -140,29 +141,20 @@ class TaskQueue:
         if self._pool is None:
             use(work())
             return
-        while len(self._waiting) > self._most:
-            self._use_first()
+        self.drain(self._most)
         self._waiting.append((self._pool.submit(work), use))
 
-    def do(self, work: Callable[[], list[_Chunk]], use: Callable[[list[_Chunk]], None]) -> None:
-        """Do work at once, after all earlier results are used."""
-        self.drain()
-        use(work())
-
-    def drain(self) -> None:
-        """Wait until all work is done and used."""
-        while self._waiting:
-            self._use_first()
+    def drain(self, most: int = 0) -> None:
+        """Wait until no more than so much work waits to be used."""
+        while len(self._waiting) > most:
+            future, use = self._waiting.popleft()
+            use(future.result())
 
     def close(self) -> None:
         """Cancel pending work. Idempotent."""
         self._waiting.clear()
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
-
-    def _use_first(self) -> None:
-        future, use = self._waiting.popleft()
-        use(future.result())
 
 
 def task_bytes(band_bytes: int, chunk_bytes: int, threads: int) -> int:
@@ -177,6 +169,14 @@ def task_bytes(band_bytes: int, chunk_bytes: int, threads: int) -> int:
 class RowWriter(ABC):
     """Appends rows to a dataset that begins empty."""
 
+    def __init__(self, dataset: h5d.DatasetID) -> None:
+        self._dataset = dataset
+
+    @property
+    def row_count(self) -> int:
+        """Rows in the file."""
+        return int(self._dataset.shape[0])
+
     @abstractmethod
     def append(self, pieces: Sequence[pa.Array]) -> None:
         """Append rows, given in at least one piece; they may reach the dataset later."""
@@ -189,33 +189,24 @@ class LibraryWriter(RowWriter):
     """Appends rows by HDF5."""
 
     def __init__(self, dataset: h5d.DatasetID, column: Column, tasks: TaskQueue) -> None:
-        self._dataset = dataset
-        self._column = column
+        super().__init__(dataset)
+        self.column = column
         self._tasks = tasks
-        self._row_count = 0
+        self._appended = 0
 
     def append(self, pieces: Sequence[pa.Array]) -> None:
         rows = _join(pieces)
         self._tasks.drain()
-        start, self._row_count = self._row_count, self._row_count + len(rows)
-        self._dataset.set_extent((self._row_count, *self._column.row_shape))
-        if self._column.row_bytes:
-            self._write(start, rows)
-
-    def _write(self, start: int, rows: pa.Array) -> None:
-        in_memory, in_file = select_rows(self._dataset, start, len(rows), self._column.row_shape)
-        if self._column.kind is Kind.FIXED:
-            values = view_bytes(rows)
-            self._dataset.write(in_memory, in_file, values, self._dataset.get_type())
+        start, self._appended = self._appended, self._appended + len(rows)
+        self._dataset.set_extent((self._appended, *self.column.row_shape))
+        if self.column.row_bytes == 0:
+            return
+        spaces = select_rows(self._dataset, start, len(rows), self.column.row_shape)
+        if self.column.kind is Kind.FIXED:
+            self._dataset.write(*spaces, view_bytes(rows), self._dataset.get_type())
         else:
-            self._dataset.write(in_memory, in_file, self._unpack(rows), h5t.py_create(self._dataset.dtype))
-
-    def _unpack(self, rows: pa.LargeBinaryArray) -> NDArray[Any]:
-        if self._column.kind is Kind.STRING:
-            values: NDArray[Any] = rows.to_numpy(zero_copy_only=False)
-            return values
-        is_array = self._column.kind is Kind.ARRAY
-        return list_arrays(rows, self._column.tid) if is_array else Packer(self._column.tid).unpack(rows)
+            values = unwrap_values(rows, self.column.kind, self.column.tid)
+            self._dataset.write(*spaces, values, h5t.py_create(self._dataset.dtype))
 
 
 class ChunkWriter(RowWriter):
@@ -232,7 +223,7 @@ class ChunkWriter(RowWriter):
     def __init__(
         self, dataset: h5d.DatasetID, column: Column, pipeline: Pipeline, fill: bytes, tasks: TaskQueue
     ) -> None:
-        self._dataset = dataset
+        super().__init__(dataset)
         self._shape = (*column.row_shape, pipeline.item_bytes)
         self._row_bytes = column.row_bytes
         self._pipeline = pipeline
@@ -242,7 +233,7 @@ class ChunkWriter(RowWriter):
         widths = zip(column.row_shape, pipeline.chunk[1:], strict=True)
         self._inner = list(product(*(range(0, width, step) for width, step in widths)))
         self._task_chunks = max(1, _TASK_BYTES // pipeline.chunk_bytes)
-        self._row_count = 0
+        self._appended = 0
         self._extent = 0
         """Rows of the present extent of the dataset."""
         self._waiting: NDArray[np.uint8] | None = None
@@ -285,12 +276,16 @@ class ChunkWriter(RowWriter):
         """Filter and write the chunks of bands; only the last band of all may be partial."""
         rows = values.reshape(len(values), *self._shape)
         places = list(product(range(0, len(rows), self._band_rows), self._inner))
-        put = self._tasks.put if self._pipeline.codes else self._tasks.do
-        first, self._row_count = self._row_count, self._row_count + len(rows)
+        first, self._appended = self._appended, self._appended + len(rows)
         for start in range(0, len(places), self._task_chunks):
             some = places[start : start + self._task_chunks]
             offsets = [(first + row, *inner) for row, inner in some]
-            put(partial(self._encode, rows, some), partial(self._write, self._row_count, offsets))
+            encode, write = partial(self._encode, rows, some), partial(self._write, self._appended, offsets)
+            if self._pipeline.codes:
+                self._tasks.put(encode, write)
+            else:
+                self._tasks.drain()
+                write(encode())
 
     def _encode(self, rows: NDArray[np.uint8], places: list[tuple[int, _Offset]]) -> list[_Chunk]:
         return [self._pipeline.encode(self._cut(rows, (row, *inner))) for row, inner in places]
@@ -313,6 +308,51 @@ class ChunkWriter(RowWriter):
         for offset, (mask, stored) in zip(offsets, chunks, strict=True):
             with phil:  # as in reading
                 self._dataset.write_direct_chunk(offset, stored, mask)
+
+
+class ListWriter(RowWriter):
+    """Appends lists to a dataset of their items, and with `pointers` to another one where they end, unless another writer does.
+
+    Without `group`, that of the matrix, another one does. It, or a dataset in it, gets the shape of the matrix at the end.
+    """
+
+    def __init__(
+        self, items: RowWriter, item_bytes: int, pointers: LibraryWriter, group: h5py.Group | None
+    ) -> None:
+        self._items = items
+        self._item_bytes = item_bytes
+        self._pointers = pointers
+        self._group = group
+        self._last = 0
+        if group is not None:
+            self._point(np.zeros(1, np.int64))
+
+    @property
+    def row_count(self) -> int:
+        return self._pointers.row_count - 1
+
+    def append(self, pieces: Sequence[pa.Array]) -> None:
+        flat = [wrap_rows(view_bytes(piece), self._item_bytes) for piece in pieces]
+        if filled := [items for items in flat if len(items)]:
+            self._items.append(filled)
+        if self._group is not None:
+            lengths = np.concatenate([np.diff(view_offsets(piece)) for piece in pieces])
+            self._point(self._last + np.cumsum(lengths // self._item_bytes))
+
+    def finish(self) -> None:
+        """Write the shape of the matrix, too."""
+        self._items.finish()
+        if self._group is None:
+            return
+        if SHAPE in self._group:
+            self._group[SHAPE][1] = self.row_count
+        else:
+            self._group.attrs.modify(SHAPE, [self.row_count, self._group.attrs[SHAPE][1]])
+
+    def _point(self, places: NDArray[np.int64]) -> None:
+        self._last = int(places[-1])
+        dtype = self._pointers.column.tid.dtype
+        self._pointers.append([wrap_rows(places.astype(dtype), dtype.itemsize)])
 
 
 def _join(pieces: Sequence[pa.Array]) -> pa.Array:

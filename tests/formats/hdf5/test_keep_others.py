@@ -82,17 +82,6 @@ def test_of_anndata_the_observations_are_shuffled(tmp_path: Path, options: dict[
     assert seen != list(range(ROWS))
 
 
-def test_categories_as_many_as_observations_are_copied(tmp_path: Path) -> None:
-    write_anndata(tmp_path / "in.h5")
-    with h5py.File(tmp_path / "in.h5", "r+") as file:
-        file["obs/name/codes"] = np.arange(ROWS)
-        file["obs/name/categories"] = np.arange(ROWS) * 2
-    shuffle_kept(tmp_path / "in.h5", tmp_path / "out.h5")
-    with h5py.File(tmp_path / "out.h5") as file:
-        assert np.array_equal(file["obs/name/categories"], np.arange(ROWS) * 2)
-        assert np.array_equal(file["obs/name/codes"], file["X"][:, 0])
-
-
 def warnings_of(path: Path, out: Path) -> str:
     notes: list[str] = []
 

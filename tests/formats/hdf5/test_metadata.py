@@ -10,8 +10,9 @@ import pytest
 
 import recshuf
 from recshuf.errors import InputError, RecshufWarning
+from recshuf.formats.hdf5.beside import Copies
 from recshuf.formats.hdf5.contents import looking_into
-from recshuf.formats.hdf5.metadata import MetadataReader
+from recshuf.interfaces import ReadOptions
 from tests.support.formats.hdf5_tools import given, open_source
 
 if TYPE_CHECKING:
@@ -163,8 +164,8 @@ def test_attributes_of_any_type_are_read(tmp_path: Path, settings: dict[str, Any
 
     def read(path: Path) -> dict[MetadataKey, str]:
         with looking_into(given(path)) as contents:
-            reader = MetadataReader((), lambda *_: None)
-            return reader.read(contents, {"x": "x", "group/label": "group/label"})
+            records = {"x": "x", "group/label": "group/label"}
+            return Copies(contents, ReadOptions()).read_metadata(records)
 
     path = write(tmp_path / "in.h5", annotate, **settings)
     same = write(tmp_path / "same.h5", annotate, rows=9, **settings)

@@ -238,6 +238,15 @@ def test_of_a_square_anndata_the_observations_move_alone(
                 assert (name, after[name][()].tolist()) == (name, expected.tolist())
 
 
+def test_a_later_input_that_says_more_than_the_first_is_refused(tmp_path: Path) -> None:
+    given = [
+        write(tmp_path / "first.h5", {"X": np.zeros((5, 4), "f4")}),
+        write_anndata(tmp_path / "cells.h5"),
+    ]
+    with pytest.raises(InputError, match=r"cells\.h5: says which .* first input does not; shuffle .* apart"):
+        recshuf.shuffle(given, tmp_path / "out.h5", seed=1)
+
+
 def test_categories_that_a_conversion_leaves_out_are_named(tmp_path: Path) -> None:
     notes = shuffle(write_anndata(tmp_path / "in.h5"), tmp_path / "out.jsonl")
     assert any("left out are obs/cell_type/categories, uns/groups" in note for note in notes)

@@ -1,4 +1,4 @@
-"""The HDF5 adapter keeps the promises of every format."""
+"""The HDF5 adapter keeps the promises of every format, also for cells with the rows of sparse matrices."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 import h5py
 import numpy as np
+import pytest
 
 from recshuf.formats.hdf5 import FORMAT
-from recshuf.interfaces import InputFile
+from recshuf.interfaces import InputFile, ReadOptions
 from recshuf.testing import FormatSuite
+from tests.support.formats.sparse_tools import Cell, read_cells, write_10x, write_anndata
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,3 +51,37 @@ class TestHdf5(FormatSuite):
 
     def records_of(self, batch: pa.RecordBatch) -> list[Record]:
         return list(zip(*(column.to_pylist() for column in batch.columns), strict=True))
+
+
+@pytest.mark.slow  # a second form of HDF5
+class TestAnnData(FormatSuite):
+    format = FORMAT
+    read_options = ReadOptions(refuses_foreign=True)
+
+    def make_inputs(self, folder: Path, row_counts: Sequence[int]) -> list[InputFile]:
+        first, inputs = 0, []
+        for index, count in enumerate(row_counts):
+            path = self.write(folder / f"input {index}.h5", count, first)
+            inputs.append(InputFile(name=str(path), path=path))
+            first += count
+        return inputs
+
+    def write(self, path: Path, count: int, first: int) -> Path:
+        groups, storage = ("X", "layers/counts"), {"chunks": (100,), "compression": 4}
+        return write_anndata(path, count, first, groups, names="S12", **storage)
+
+    def read_back(self, path: Path) -> list[Cell]:
+        return read_cells(path)
+
+    def records_of(self, batch: pa.RecordBatch) -> list[Cell]:
+        names = batch.schema.names
+        lists = [name for name in names if name.endswith(("/data", "/indices"))]
+        ordered = ["obs/_index" if "obs/_index" in names else "matrix/barcodes", *lists]
+        columns = [batch.column(names.index(name)).to_pylist() for name in ordered]
+        return [(name.rstrip(b"\0"), *rest) for name, *rest in zip(*columns, strict=True)]
+
+
+@pytest.mark.slow
+class Test10x(TestAnnData):
+    def write(self, path: Path, count: int, first: int) -> Path:
+        return write_10x(path, count, first)

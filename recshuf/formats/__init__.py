@@ -366,18 +366,14 @@ def is_one_line(file: InputFile) -> bool:
 
 def look_into_stdin(file: InputFile) -> tuple[InputFile, str | None]:
     """Return standard input, whose first bytes may have been read, and its format by these; None if they do not tell."""
-    from recshuf.formats.lines.files import StreamSource, read_stream  # plans do without pyarrow
+    from recshuf.formats.lines.files import StreamSource  # plans do without pyarrow
 
     if file.stream is None:
         head = read_head(file, _HEAD_BYTES)
     else:
-        head = b""
-        while len(head) < _HEAD_BYTES and (
-            more := read_stream(file.name, file.stream, _HEAD_BYTES - len(head))
-        ):
-            head += more
-        read = StreamSource(file.name, file.stream, head, owned=False)
-        file = file._replace(stream=cast("BinaryIO", read))
+        source = StreamSource(file.name, file.stream, owned=False)
+        head = source.peek(_HEAD_BYTES)
+        file = file._replace(stream=cast("BinaryIO", source))
     return file, _name_by_head(file.name, head) if _unpack_head(head) else None
 
 

@@ -145,10 +145,10 @@ def decompress_head(head: bytes, compression: str, size: int = 1 << 16) -> bytes
 
 def open_reader(name: str, source: Readable, compression: str) -> ByteReader:
     """Return the decompressed bytes of `source`, called `name` in messages; closing it closes the source."""
-    from recshuf.formats.compression.readers import PlainReader, ZstdReader
+    from recshuf.formats.compression.readers import ByteReader, ZstdReader
 
     if compression == "none":
-        return PlainReader(source)
+        return ByteReader(name, source)
     if compression == "zstd":
         return ZstdReader(name, source)
     from recshuf.formats.compression.members import MEMBER_KINDS, MemberReader

@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING
 import lz4.frame
 
 from recshuf.errors import InputError
-from recshuf.formats.compression.readers import CHUNK_BYTES, COPIED_BYTES, LARGEST_WINDOW_BYTES, TRUNCATED
+from recshuf.formats.compression.readers import (
+    CHUNK_BYTES,
+    COPIED_BYTES,
+    LARGEST_WINDOW_BYTES,
+    TRUNCATED,
+    ByteReader,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -98,25 +104,20 @@ MEMBER_KINDS = {
 }
 
 
-class MemberReader:
+class MemberReader(ByteReader):
     """All members of a compression, one after the other, checksums verified; zeros may follow the last."""
 
+    _windowed, _remedy = "data", "with a lower level"
+
     def __init__(self, name: str, source: Readable, kind: MemberKind) -> None:
-        self._name = name
-        self._source = source
-        self._kind = kind
+        super().__init__(name, source)
+        self._members, self._kind = kind, kind.name
         self._member: Decompressor | None = None
         self._member_count = 0
         self._input = b""
-        self._max_window_bytes = LARGEST_WINDOW_BYTES
         self.window_bytes = kind.window_bytes
-        """See `ByteReader`."""
 
-    def limit_window(self, max_window_bytes: int) -> None:
-        self._max_window_bytes = min(max_window_bytes, self._max_window_bytes)
-        self._check_window()
-
-    def readinto(self, view: memoryview) -> int:
+    def _read(self, view: memoryview) -> int:
         while (member := self._member or self._begin_member()) is not None:
             data, is_cut = self._decompress(member, min(len(view), COPIED_BYTES))
             if member.eof:
@@ -139,7 +140,7 @@ class MemberReader:
         except _ERRORS as error:
             if _MEMORY_ERROR in str(error):
                 raise self._too_large(f"more than {self.window_bytes:,}") from error
-            raise InputError(self._name, f"its {self._kind.name} data is damaged ({error})") from error
+            raise self._damage(error) from error
 
     def _begin_member(self) -> Decompressor | None:
         """Skip padding and begin a new member; None at the end of the data."""
@@ -150,33 +151,16 @@ class MemberReader:
         if not self._input:
             return None
         self._fill_input(_HEAD_BYTES)
-        if not any(magic.startswith(self._input[: len(magic)]) for magic in self._kind.magics):
-            is_behind, name = self._member_count > 0, self._kind.name
-            raise InputError(
-                self._name, f"has bytes behind its last {name} member" if is_behind else f"is not {name} data"
-            )
-        if self._kind.find_window is not None:
-            self.window_bytes = max(self.window_bytes, self._kind.find_window(self._input))
+        if not any(magic.startswith(self._input[: len(magic)]) for magic in self._members.magics):
+            raise self._bad_start("member", is_first=not self._member_count)
+        if self._members.find_window is not None:
+            self.window_bytes = max(self.window_bytes, self._members.find_window(self._input))
             self._check_window()
         self._member_count += 1
-        self._member = self._kind.open(self.window_bytes)
+        self._member = self._members.open(self.window_bytes)
         return self._member
 
     def _fill_input(self, size: int) -> None:
         """Read until `size` bytes wait, or the data ends."""
         while len(self._input) < size and (data := self._source.read(CHUNK_BYTES)):
             self._input += data
-
-    def _check_window(self) -> None:
-        if self.window_bytes > self._max_window_bytes:
-            raise self._too_large(f"{self.window_bytes:,}")
-
-    def _too_large(self, needed: str) -> InputError:
-        return InputError(
-            self._name,
-            f"its {self._kind.name} data needs {needed} bytes of memory, {self._max_window_bytes:,} are free",
-            remedy="raise --memory, or compress it again with a lower level",
-        )
-
-    def close(self) -> None:
-        self._source.close()

@@ -25,27 +25,6 @@ _RUN_BLOCK = 1
 _CHECKSUM_BYTES = 4
 
 
-class ByteReader(Protocol):
-    """Bytes in order, decompressed."""
-
-    @property
-    def window_bytes(self) -> int:
-        """Memory of the window of the data so far, in bytes; a few hundred KiB come on top."""
-        ...
-
-    def limit_window(self, max_window_bytes: int) -> None:
-        """Accept no zstd window or xz dictionary that is larger: an `InputError`, from `readinto` for later frames."""
-        ...
-
-    def readinto(self, view: memoryview) -> int:
-        """Fill a part of `view` and return its size in bytes; 0 at the end of the data."""
-        ...
-
-    def close(self) -> None:
-        """Release what is open. Idempotent."""
-        ...
-
-
 class Readable(Protocol):
     """Bytes of a file in order."""
 
@@ -58,24 +37,60 @@ class Readable(Protocol):
         ...
 
 
-class PlainReader:
-    """Bytes that are not compressed."""
+class ByteReader:
+    """The bytes of a source in order, called `name` in messages; of this class itself, as they are."""
 
     window_bytes = 0
+    """Memory of the window of the data so far, in bytes; a few hundred KiB come on top."""
+    _kind, _windowed, _remedy = "", "", ""
+    """The compression, what of it takes memory, and how it takes less."""
 
-    def __init__(self, source: Readable) -> None:
+    def __init__(self, name: str, source: Readable) -> None:
+        self._name = name
         self._source = source
+        self._put_back = b""
+        self._max_window_bytes = LARGEST_WINDOW_BYTES
+
+    def limit_window(self, max_window_bytes: int) -> None:
+        """Accept no zstd window or xz dictionary that is larger: an `InputError`, from `readinto` for later frames."""
+        self._max_window_bytes = min(max_window_bytes, self._max_window_bytes)
+        self._check_window()
 
     def readinto(self, view: memoryview) -> int:
+        """Fill a part of `view` and return its size in bytes; 0 at the end of the data."""
+        if not self._put_back:
+            return self._read(view)
+        count = min(len(self._put_back), len(view))
+        view[:count], self._put_back = self._put_back[:count], self._put_back[count:]
+        return count
+
+    def put_back(self, data: bytes) -> None:
+        """Let `readinto` return the last bytes that were read once more."""
+        self._put_back = data + self._put_back
+
+    def close(self) -> None:
+        """Release what is open. Idempotent."""
+        self._source.close()
+
+    def _read(self, view: memoryview) -> int:
         data = self._source.read(min(len(view), COPIED_BYTES))
         view[: len(data)] = data
         return len(data)
 
-    def limit_window(self, max_window_bytes: int) -> None:
-        """Do nothing: there is no window."""
+    def _check_window(self) -> None:
+        if self.window_bytes > self._max_window_bytes:
+            raise self._too_large(f"{self.window_bytes:,}")
 
-    def close(self) -> None:
-        self._source.close()
+    def _too_large(self, needed: str) -> InputError:
+        problem = f"its {self._kind} {self._windowed} needs {needed} bytes of memory, {self._max_window_bytes:,} are free"
+        return InputError(self._name, problem, remedy=f"raise --memory, or compress it again {self._remedy}")
+
+    def _damage(self, said: object) -> InputError:
+        return InputError(self._name, f"its {self._kind} data is damaged ({said})")
+
+    def _bad_start(self, unit: str, *, is_first: bool) -> InputError:
+        problem = f"is not {self._kind} data" if is_first else f"has bytes behind its last {self._kind} {unit}"
+        return InputError(self._name, problem)
 
 
 class _FrameInput:
@@ -133,25 +148,20 @@ class _FrameInput:
             yield self._take(_CHECKSUM_BYTES)
 
 
-class ZstdReader:
+class ZstdReader(ByteReader):
     """All frames of zstd data, one after the other; checksums are verified where frames have them."""
 
+    _kind, _windowed, _remedy = "zstd", "window", "without --long"
+
     def __init__(self, name: str, source: Readable) -> None:
-        self._name = name
-        self._source = source
+        super().__init__(name, source)
         self._input = _FrameInput(source)
         self._decompressor = zstandard.ZstdDecompressor(max_window_size=LARGEST_WINDOW_BYTES)
         self._frame: zstandard.ZstdDecompressionReader | None = None
         self._stated_bytes = 0
         self._is_first = True
-        self._max_window_bytes = LARGEST_WINDOW_BYTES
-        self.window_bytes = 0
 
-    def limit_window(self, max_window_bytes: int) -> None:
-        self._max_window_bytes = min(max_window_bytes, self._max_window_bytes)
-        self._check_window()
-
-    def readinto(self, view: memoryview) -> int:
+    def _read(self, view: memoryview) -> int:
         while True:
             self._frame = self._frame or self._begin_frame()
             if self._frame is None:
@@ -164,9 +174,6 @@ class ZstdReader:
                 return count
             self._check_end(self._frame.tell())
             self._frame = None
-
-    def close(self) -> None:
-        self._source.close()
 
     def _begin_frame(self) -> zstandard.ZstdDecompressionReader | None:
         """Return a reader of the next frame that is not skippable; None at the end of the data."""
@@ -193,9 +200,7 @@ class ZstdReader:
             return InputError(self._name, TRUNCATED)
         if "Unknown frame descriptor" not in str(error):
             return self._damage(error)
-        return InputError(
-            self._name, "is not zstd data" if self._is_first else "has bytes behind its last zstd frame"
-        )
+        return self._bad_start("frame", is_first=self._is_first)
 
     def _check_dictionary(self, dictionary: int) -> None:
         if dictionary:
@@ -205,18 +210,9 @@ class ZstdReader:
                 remedy="decompress it with zstd -d -D DICTIONARY",
             )
 
-    def _check_window(self) -> None:
-        if self.window_bytes > self._max_window_bytes:
-            problem = f"its zstd window needs {self.window_bytes:,} bytes of memory, {self._max_window_bytes:,} are free"
-            remedy = "raise --memory, or compress it again without --long"
-            raise InputError(self._name, problem, remedy=remedy)
-
     def _check_end(self, held_bytes: int) -> None:
         if self._input.is_cut:
             raise InputError(self._name, TRUNCATED)
         # The library does not compare the two where a frame ends with an empty block.
         if self._stated_bytes not in (zstandard.CONTENTSIZE_UNKNOWN, held_bytes):
             raise self._damage(f"a frame holds {held_bytes} bytes, its head says {self._stated_bytes}")
-
-    def _damage(self, said: object) -> InputError:
-        return InputError(self._name, f"its zstd data is damaged ({said})")

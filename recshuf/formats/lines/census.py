@@ -15,7 +15,7 @@ from recshuf.errors import InputError
 from recshuf.formats.compression import check_suffix, open_reader, recognise_compression
 from recshuf.formats.compression.readers import HEAD_BYTES
 from recshuf.formats.lines.cutting import MARK, OFFSET_BYTES, find_content_end
-from recshuf.formats.lines.files import FileSource, LineFile, PrefixedReader, StreamSource, fill, read_stream
+from recshuf.formats.lines.files import FileSource, LineFile, StreamSource, fill
 from recshuf.formats.lines.foreign import FOREIGN_HEAD_BYTES, check_head, check_kind
 from recshuf.formats.pointers import POINTER_BYTES, refuse_pointer
 from recshuf.interfaces import InputSummary
@@ -72,7 +72,6 @@ class Census:
     def __init__(self, cutter: Cutter, sample_bytes: int) -> None:
         self._cutter = cutter
         self._refuses_foreign = cutter.options.refuses_foreign
-        self._sampler = Sampler(cutter, sample_bytes)
         self._sample_bytes = sample_bytes
 
     def look_at_all(self, files: Sequence[InputFile]) -> list[LineInput]:
@@ -136,46 +135,81 @@ class Census:
         return LineInput(file.name, "none", header, 0, 0, rate.estimate(lines), lines, None)
 
     def _look_at_stream(self, name: str, raw: BinaryIO, *, owned: bool) -> LineInput:
-        head = b""
-        while len(head) < HEAD_BYTES and (more := read_stream(name, raw, HEAD_BYTES - len(head))):
-            head += more
-        compression = self._cutter.recognise_compression(head)
-        reader = open_reader(name, StreamSource(name, raw, head, owned=owned), compression)
+        source = StreamSource(name, raw, owned=owned)
+        compression = self._cutter.recognise_compression(source.peek(HEAD_BYTES))
+        reader = open_reader(name, source, compression)
         try:
-            reader = self._check_head(name, reader)
+            self._check_head(name, reader)
             header = self._cutter.take_header(name, reader, is_compressed=compression != "none")
         except BaseException:
             reader.close()
             raise
         summary = InputSummary(name, None, None, record_count_is_exact=False, native_bytes=None)
-        stream = PrefixedReader(header.rest, reader)
-        lines, _, begin, end = header
-        return LineInput(name, compression, lines, begin, reader.window_bytes, summary, None, stream, end)
+        lines, rest, begin, end = header
+        reader.put_back(rest)
+        return LineInput(name, compression, lines, begin, reader.window_bytes, summary, None, reader, end)
 
-    def _check_head(self, name: str, reader: ByteReader) -> ByteReader:
-        """Return a reader that stands where `reader` stood, at the start, if that is not foreign."""
-        if not self._refuses_foreign:
-            return reader
-        head = memoryview(bytearray(FOREIGN_HEAD_BYTES))
-        taken = bytes(head[: fill(reader, head)])
-        check_head(name, taken, self._cutter.options)
-        return PrefixedReader(taken, reader)
+    def _check_head(self, name: str, reader: ByteReader) -> None:
+        """Refuse what is foreign; the reader, at the start, stays there."""
+        if self._refuses_foreign:
+            view = memoryview(bytearray(FOREIGN_HEAD_BYTES))
+            head = bytes(view[: fill(reader, view)])
+            check_head(name, head, self._cutter.options)
+            reader.put_back(head)
 
     def _look_at_file(self, file: LineFile, compression: str, rate: Rate | None) -> LineInput:
         source, is_compressed = FileSource(file), compression != "none"
         reader = open_reader(file.name, source, compression)
         try:
-            reader = self._check_head(file.name, reader)
+            self._check_head(file.name, reader)
             header = self._cutter.take_header(file.name, reader, is_compressed=is_compressed)
             if rate is None:
-                records = PrefixedReader(header.rest, reader)
-                summary = self._sampler.estimate(source, records, header.end, is_compressed=is_compressed)
+                reader.put_back(header.rest)
+                summary = self._estimate(source, reader, header.end, is_compressed=is_compressed)
             else:
                 summary = rate.estimate(file)
         finally:
             reader.close()
         lines, _, begin, end = header
         return LineInput(file.name, compression, lines, begin, reader.window_bytes, summary, file, None, end)
+
+    def _estimate(
+        self, source: FileSource, reader: ByteReader, data_begin: int, *, is_compressed: bool
+    ) -> InputSummary:
+        """Return what a sample of the beginning and, of an uncompressed file, the middle tells; `reader` stands at its first record, byte `data_begin` of the data."""
+        file = source.file
+        buffer = np.empty(self._sample_bytes * (_COMPRESSED_PART if is_compressed else 1), np.uint8)
+        size = filled = fill(reader, buffer.data)
+        is_whole = filled < buffer.size
+        if is_whole and self._cutter.drops_blank_end:
+            size = filled = find_content_end(buffer[:filled])
+        count, end = self._count(buffer[:filled])
+        if is_whole:
+            has_more = self._cutter.is_record(buffer[end:size])
+            return _summarise(
+                file, size if has_more else min(size, end), int(count) + has_more, is_exact=True
+            )
+        if not is_compressed and not self._cutter.counts_anywhere:
+            return _scale(file, file.size - data_begin, size, count)
+        if not is_compressed:
+            middle = np.empty(min(self._sample_bytes, file.size // 2), np.uint8)
+            file.read_into(middle.data, file.size // 2)
+            return _scale(file, file.size - data_begin, size + middle.size, count + self._count(middle)[0])
+        most = _LARGEST_PART * self._sample_bytes
+        while filled == buffer.size and source.bytes_read < _MIN_COMPRESSED_BYTES and size < most:
+            filled = fill(reader, buffer.data)
+            size += filled
+            count += self._count(buffer[:filled])[0]
+        ratio = (data_begin + size) / source.bytes_read
+        return _scale(file, int(file.size * ratio) - data_begin, size, count)
+
+    def _count(self, data: Bytes) -> tuple[float, int]:
+        """Return the number of separators, and the end of the last one."""
+        count, end = 0.0, 0
+        for ends in self._cutter.find_ends(data, 0):
+            count += self._cutter.count_records(data, np.concatenate([[end], ends]))
+            end = int(ends[-1]) if ends.size else end
+        return count, end
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,52 +230,6 @@ class Rate:
     def estimate(self, file: LineFile) -> InputSummary:
         count = max(1, round(file.size * self.records)) if file.size else 0
         return InputSummary(file.name, file.size, count, not file.size, int(file.size * self.native_bytes))
-
-
-@dataclass(frozen=True, slots=True)
-class Sampler:
-    """Estimates files of lines from a sample of the beginning and, for uncompressed files, of the middle."""
-
-    cutter: Cutter
-    sample_bytes: int
-
-    def estimate(
-        self, source: FileSource, reader: ByteReader, data_begin: int, *, is_compressed: bool
-    ) -> InputSummary:
-        """Return the estimated contents of a file; `reader` stands at its first record, byte `data_begin` of the data."""
-        file = source.file
-        buffer = np.empty(self.sample_bytes * (_COMPRESSED_PART if is_compressed else 1), np.uint8)
-        size = filled = fill(reader, buffer.data)
-        is_whole = filled < buffer.size
-        if is_whole and self.cutter.drops_blank_end:
-            size = filled = find_content_end(buffer[:filled])
-        count, end = self._count(buffer[:filled])
-        if is_whole:
-            has_more = self.cutter.is_record(buffer[end:size])
-            return _summarise(
-                file, size if has_more else min(size, end), int(count) + has_more, is_exact=True
-            )
-        if not is_compressed and not self.cutter.counts_anywhere:
-            return _scale(file, file.size - data_begin, size, count)
-        if not is_compressed:
-            middle = np.empty(min(self.sample_bytes, file.size // 2), np.uint8)
-            file.read_into(middle.data, file.size // 2)
-            return _scale(file, file.size - data_begin, size + middle.size, count + self._count(middle)[0])
-        most = _LARGEST_PART * self.sample_bytes
-        while filled == buffer.size and source.bytes_read < _MIN_COMPRESSED_BYTES and size < most:
-            filled = fill(reader, buffer.data)
-            size += filled
-            count += self._count(buffer[:filled])[0]
-        ratio = (data_begin + size) / source.bytes_read
-        return _scale(file, int(file.size * ratio) - data_begin, size, count)
-
-    def _count(self, data: Bytes) -> tuple[float, int]:
-        """Return the number of separators, and the end of the last one."""
-        count, end = 0.0, 0
-        for ends in self.cutter.find_ends(data, 0):
-            count += self.cutter.count_records(data, np.concatenate([[end], ends]))
-            end = int(ends[-1]) if ends.size else end
-        return count, end
 
 
 def _scale(file: LineFile, data_bytes: int, size: int, count: float) -> InputSummary:

@@ -63,6 +63,8 @@ class Cutter:
     """Whether the middle of an input shows how many records it has."""
     drops_blank_end = False
     """Whether blank lines at the end of an input are no records."""
+    end_remedy = "append the separator to the file"
+    """What to do where `end_last` finds something wrong."""
 
     def __init__(self, options: ReadOptions) -> None:
         self.options = options
@@ -150,6 +152,20 @@ class Cutter:
 
     def find_last_end(self, data: Bytes) -> int:
         return find_last_end(data, self.separator)
+
+    def end_last(self, data: Bytes, begin: int, end: int, before: bytes) -> int | str:
+        """Complete the last record of an input, ``data[begin:end]``, in place; `before` are the bytes before it.
+
+        Return its new end, which is `begin` where it is no record; or what is wrong with it.
+        """
+        if len(self.separator) == 1:
+            return end_line(data, end, before, self.separator)
+        stop = end + len(self.separator)
+        data[end:stop] = np.frombuffer(self.separator, np.uint8)
+        if find_first(data[:stop], self.separator, begin) == end:
+            return stop
+        problem = "the last record has no separator, and would end earlier with one appended"
+        return f"{problem}: its end is part of a separator"
 
 
 @dataclass(frozen=True, slots=True)

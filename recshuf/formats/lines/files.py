@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 import numpy as np
 
 from recshuf.errors import InputError
-from recshuf.formats.lines.cutting import MOST_END_BYTES, cut_batches, end_line, find_content_end, find_first
+from recshuf.formats.lines.cutting import MOST_END_BYTES, cut_batches, end_line, find_content_end
 from recshuf.interfaces import Fragment
 from recshuf.storage.reading.local import open_input
 
@@ -73,21 +73,25 @@ class LineFile(NamedTuple):
             handle.close()
 
     def read_lines(self, begin: int, end: int, cutter: Cutter) -> Bytes:
-        """Return bytes ``begin`` to ``end``, with what the last line of the file lacks of its end appended.
+        """Return what `fill_lines` reads."""
+        data = np.empty(end - begin + MOST_END_BYTES, np.uint8)
+        return data[: self.fill_lines(data, begin, end, cutter)]
 
-        Separators have one byte.
+    def fill_lines(self, data: Bytes, begin: int, end: int, cutter: Cutter) -> int:
+        """Fill `data` with bytes ``begin`` to ``end``, and with what the last line of the file lacks of its end; return their number.
+
+        Separators have one byte, and `data` has room for `MOST_END_BYTES` more.
         """
         size = end - begin
-        data = np.empty(size + MOST_END_BYTES, np.uint8)
         self.read_into(data.data[:size], begin, drop_page_cache=cutter.options.drop_page_cache)
         if end < self.size or data[size - 1] == cutter.separator[0]:
-            return data[:size]
+            return size
         last = cutter.find_last_end(data[:size])
         before = np.empty(min(MOST_END_BYTES, begin), np.uint8)
         if last < MOST_END_BYTES:
             self.read_into(before.data, begin - before.size)
-        before = np.concatenate([before, data[:last]])
-        return data[: end_line(data, size, before[-MOST_END_BYTES:].tobytes(), cutter.separator)]
+        before = np.concatenate([before, data[:last][-MOST_END_BYTES:]])
+        return end_line(data, size, before.tobytes(), cutter.separator)
 
 
 class FileSource:
@@ -110,56 +114,35 @@ class FileSource:
 
 
 class StreamSource:
-    """The bytes of a stream in order, which is closed if it is owned; `head` was read before and comes first."""
+    """The bytes of a stream in order, which is closed if it is owned."""
 
-    def __init__(self, name: str, stream: BinaryIO, head: bytes, *, owned: bool) -> None:
+    def __init__(self, name: str, stream: BinaryIO, *, owned: bool) -> None:
         self._name = name
         self._stream = stream
-        self._head = head
+        self._head = b""
         self._owned = owned
 
+    def peek(self, size: int) -> bytes:
+        """Return the next bytes, `size` if there are so many, which `read` returns once more."""
+        while len(self._head) < size and (more := self._read(size - len(self._head))):
+            self._head += more
+        return self._head
+
     def read(self, size: int) -> bytes:
-        if self._head:
-            data, self._head = self._head[:size], self._head[size:]
-            return data
-        return read_stream(self._name, self._stream, size)
+        if not self._head:
+            return self._read(size)
+        data, self._head = self._head[:size], self._head[size:]
+        return data
 
     def close(self) -> None:
         if self._owned:
             self._stream.close()
 
-
-def read_stream(name: str, stream: BinaryIO, size: int) -> bytes:
-    """Return up to `size` bytes of a stream, none at its end."""
-    try:
-        return stream.read(size)
-    except OSError as error:
-        raise InputError.of_system(error, name) from error
-
-
-class PrefixedReader:
-    """The bytes of a reader; `head` was read from it before and comes first."""
-
-    def __init__(self, head: bytes, reader: ByteReader) -> None:
-        self._head = head
-        self._reader = reader
-
-    @property
-    def window_bytes(self) -> int:
-        return self._reader.window_bytes
-
-    def limit_window(self, max_window_bytes: int) -> None:
-        self._reader.limit_window(max_window_bytes)
-
-    def readinto(self, view: memoryview) -> int:
-        if self._head:
-            count = min(len(self._head), len(view))
-            view[:count], self._head = self._head[:count], self._head[count:]
-            return count
-        return self._reader.readinto(view)
-
-    def close(self) -> None:
-        self._reader.close()
+    def _read(self, size: int) -> bytes:
+        try:
+            return self._stream.read(size)
+        except OSError as error:
+            raise InputError.of_system(error, self._name) from error
 
 
 def fill(reader: ByteReader, view: memoryview) -> int:
@@ -271,21 +254,13 @@ class BlockReader:
         return stop, filled
 
     def _terminate(self, data: Bytes, begin: int, end: int) -> int:
-        """Put the line end behind a last record that lacks it, and return the new end."""
-        separator = self._cutter.separator
-        if len(separator) == 1:
-            before = data[:begin][-MOST_END_BYTES:].tobytes() or self._before
-            return end_line(data, end, before, separator)
-        stop = end + len(separator)
-        data[end:stop] = np.frombuffer(separator, np.uint8)
-        if find_first(data[:stop], separator, begin) != end:
-            raise InputError(
-                self._limit.name,
-                "the last record has no separator, and would end earlier with one appended: its end is part of a separator",
-                place=self._limit.name_place(self._position + begin),
-                remedy="append the separator to the file",
-            )
-        return stop
+        """Complete a last record that lacks its end, and return the new end."""
+        before = data[:begin][-self._end_bytes :].tobytes() or self._before
+        stop = self._cutter.end_last(data, begin, end, before)
+        if isinstance(stop, int):
+            return stop
+        place = self._limit.name_place(self._position + begin)
+        raise InputError(self._limit.name, stop, place=place, remedy=self._cutter.end_remedy)
 
 
 def skip_bytes(reader: ByteReader, count: int) -> None:

@@ -30,7 +30,6 @@ from recshuf.formats.lines.cutting import (
     Cutter,
     RecordLimit,
     cut_batches,
-    end_line,
     find_content_end,
     find_ends,
     find_first,
@@ -284,13 +283,11 @@ def _count_bytes(lines: LineInput) -> int:
 
 def _read_file(lines: LineInput, data: Bytes, begin: int, cutter: Cutter) -> int:
     """Read the records of a file into `data` from `begin` on, adding a missing last line end; return their end."""
-    end = begin + _count_bytes(lines)
-    drop_page_cache = cutter.options.drop_page_cache
-    lines.require_file().read_into(data.data[begin:end], lines.data_begin, drop_page_cache=drop_page_cache)
-    if cutter.drops_blank_end:
-        end = begin + find_content_end(data[begin:end])
-    if begin == end:
-        return end
-    last = cutter.find_last_end(data[begin:end]) if data[end - 1] != cutter.separator[0] else 0
-    before = data[begin : begin + last][-MOST_END_BYTES:].tobytes() or lines.header or b""
-    return end_line(data, end, before, cutter.separator)
+    count = _count_bytes(lines)
+    if not count:
+        return begin
+    file, data = lines.require_file(), data[begin:]
+    size = file.fill_lines(data, lines.data_begin, file.size, cutter)
+    if cutter.drops_blank_end and (end := find_content_end(data[:count])) < count:
+        return begin + end
+    return begin + size

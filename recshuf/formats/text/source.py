@@ -33,7 +33,6 @@ from recshuf.formats.lines.cutting import (
     find_last_end,
     view_records,
 )
-from recshuf.formats.lines.files import BlockReader
 from recshuf.formats.lines.sink import LineTarget
 from recshuf.formats.lines.source import LineLayout, LineSource
 from recshuf.formats.values import find_invalid
@@ -203,7 +202,6 @@ class TextSource(LineSource):
     def __init__(self, files: Sequence[InputFile], options: ReadOptions) -> None:
         # Lines that are named as text by --format are no question, and neither are records that an option describes.
         self.spans_lines = has_several_lines(options)
-        self.reader_type = SeveralBlockReader if self.spans_lines else BlockReader
         is_open = options.refuses_foreign and not self.spans_lines
         super().__init__(files, options, TextCutter(options) if is_open else open_cutter(options))
 
@@ -246,16 +244,9 @@ class SeveralCutter(Cutter):
     has_places = False
     end_bytes = 2 * MOST_END_BYTES
     form = ""
-
-    def end_last(self, data: Bytes, begin: int, end: int, before: bytes) -> int | str:
-        """Complete what is left at the end of an input, ``data[begin:end]``, in place.
-
-        Returns
-        -------
-        int | str
-            The new end, which is `begin` where nothing is left; or what is wrong with it.
-        """
-        raise NotImplementedError
+    end_remedy = (
+        "complete the file, or give another --record-lines, or --header N for lines above the records"
+    )
 
 
 class CountCutter(SeveralCutter):
@@ -347,24 +338,6 @@ class StartCutter(SeveralCutter):
             added = CRLF if before.endswith(CRLF) else NEWLINE
             data[stop : stop + len(added)] = np.frombuffer(added, np.uint8)
             stop += len(added)
-        return stop
-
-
-class SeveralBlockReader(BlockReader):
-    """Cuts bytes into blocks of whole records of several lines."""
-
-    _cutter: SeveralCutter
-
-    def _terminate(self, data: Bytes, begin: int, end: int) -> int:
-        before = data[:begin][-self._cutter.end_bytes :].tobytes() or self._before
-        stop = self._cutter.end_last(data, begin, end, before)
-        if isinstance(stop, str):
-            raise InputError(
-                self._limit.name,
-                stop,
-                place=self._limit.name_place(self._position + begin),
-                remedy="complete the file, or give another --record-lines, or --header N for lines above the records",
-            )
         return stop
 
 

@@ -66,6 +66,8 @@ def _name_document(head: bytes, *, is_whole: bool) -> str | None:
 class JsonlFormat(Format):
     """JSON Lines."""
 
+    unit = "line"
+    """What a record is in the inputs, for messages."""
     layouts = ("recshuf.formats.lines.source:LineLayout",)
     traits = Traits(
         "jsonl",
@@ -123,7 +125,7 @@ class JsonlFormat(Format):
     def restore_decoder(self, stored: StoredInputs) -> Decoder:
         from recshuf.formats.jsonl.source import make_decoder
 
-        return make_decoder(stored.names, stored.options)
+        return make_decoder(stored.names, stored.options, self.unit)
 
     def restore_field_adder(self, stored: StoredInputs, names: Sequence[str]) -> FieldAdder:
         from recshuf.formats.jsonl.splicing import JsonFieldAdder
@@ -134,6 +136,7 @@ class JsonlFormat(Format):
 class ArrayFormat(JsonlFormat):
     """JSON arrays."""
 
+    unit = "element"
     traits = replace(
         JsonlFormat.traits,
         name="json",
@@ -163,11 +166,6 @@ class ArrayFormat(JsonlFormat):
 
         layout = LineLayout(b"\n", OPEN, getattr(layout, "compression", "none"))
         return ArrayTarget(self.traits.suffixes[0], layout, options, find_encoding(schema, options))
-
-    def restore_decoder(self, stored: StoredInputs) -> Decoder:
-        from recshuf.formats.jsonl.source import make_decoder
-
-        return make_decoder(stored.names, stored.options, "element")
 
 
 FORMAT, ARRAY = JsonlFormat(), ArrayFormat()

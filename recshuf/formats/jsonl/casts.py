@@ -17,7 +17,7 @@ import pyarrow.types as pt
 from recshuf.errors import ConversionError
 from recshuf.formats.jsonl.encoding import decode_base64
 from recshuf.formats.jsonl.line_checks import BadRecord, Path, name_path, shorten
-from recshuf.formats.jsonl.rewriting import is_json
+from recshuf.formats.jsonl.rewriting import is_json, walk_types
 from recshuf.records.arrays import FLAT, is_contiguous_list, view_bytes, view_offsets
 from recshuf.records.conforming import fit_digits, roomy_type
 
@@ -194,20 +194,12 @@ _CASTS: tuple[tuple[Callable[[pa.DataType], bool], pa.DataType, Cast], ...] = (
 
 
 def text_only_names(schema: pa.Schema) -> list[str]:
+    """Return the names of fields that are text wherever they occur, outside of maps."""
     names: dict[str, bool] = {}
-    _collect_names(schema, names)
+    for (*_, name), kind in walk_types(schema, into_maps=False):
+        if name is not None:
+            names[name] = names.get(name, True) and (pt.is_string(kind) or pt.is_large_string(kind))
     return [name for name, is_text in names.items() if is_text]
-
-
-def _collect_names(fields: Iterable[pa.Field], names: dict[str, bool]) -> None:
-    for field in fields:
-        kind = field.type
-        is_text = pt.is_string(kind) or pt.is_large_string(kind)
-        names[field.name] = names.get(field.name, True) and is_text
-        while is_contiguous_list(kind):
-            kind = kind.value_type
-        if pt.is_struct(kind):
-            _collect_names(kind, names)
 
 
 def quote_literals(lines: pa.Array, names: list[str]) -> pa.Array:

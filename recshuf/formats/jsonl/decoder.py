@@ -97,21 +97,6 @@ class LineMessages:
         return f"{self._unit} {position.row + 1}"
 
 
-class _Observer:
-    """Learns the types of lines, and raises an error for the first bad one."""
-
-    def __init__(self, types: GivenTypes | InferredTypes, messages: LineMessages) -> None:
-        self._types = types
-        self._messages = messages
-
-    def observe(self, records: pa.Array, rows: Rows) -> LineErrors:
-        """Learn from records; return the errors of those set aside, by row."""
-        for start, lines in cut_pieces(records):
-            part = rows.take(slice(start, start + len(lines)))
-            check_all(self._types.learn, lines, part, self._messages)
-        return {}
-
-
 def check_all(
     check: Callable[[pa.Array, Rows], None], lines: pa.Array, rows: Rows, messages: LineMessages
 ) -> None:
@@ -131,69 +116,54 @@ def check_all(
         check_all(check, *part, messages)
 
 
-class _PrefixObserver(_Observer):
-    """Learns up to the batch that begins with `end`; of the records behind it, checks only the outer form."""
+def _find_bad(
+    types: GivenTypes | InferredTypes,
+    lines: pa.Array,
+    rows: Rows,
+    messages: LineMessages,
+    *,
+    are_well_formed: bool = False,
+) -> LineErrors:
+    """Learn from the good lines, and return the errors of those that are bad by themselves, by row.
 
-    def __init__(
-        self, types: GivenTypes | InferredTypes, messages: LineMessages, end: RecordPosition
-    ) -> None:
-        super().__init__(types, messages)
-        self._end = end
+    Bad lines are left out; where an error leads to none, lines are cut in half. Conflicts between good lines are raised.
+    """
+    bad = LineErrors()
+    while len(lines):
+        try:
+            types.learn(lines, rows)
+        except Conflict as conflict:
+            raise messages.conflict_error(conflict) from conflict
+        except BadRecord as error:
+            malformed = {} if are_well_formed else find_malformed(lines)
+            errors = malformed or error.line_errors or _follow_suspects(types, error, lines)
+            if len(lines) == 1 and not errors:
+                raise messages.record_error(error, rows.position(0)) from error
+        else:
+            break
+        if not errors:
+            for part in _halve(lines, rows):
+                bad |= _find_bad(types, *part, messages, are_well_formed=True)
+            break
+        bad |= {int(rows.numbers[at]): error for at, error in errors.items()}
+        good = np.delete(np.arange(len(lines)), list(errors))
+        lines, rows, are_well_formed = lines.take(pa.array(good)), rows.take(good), True
+    return bad
 
-    def observe(self, records: pa.Array, rows: Rows) -> LineErrors:
-        if len(records) and rows.position(0) > self._end:
-            check_all(lambda lines, _: check_lines(lines), records, rows, self._messages)
-            return {}
-        return super().observe(records, rows)
 
-
-class _BadLineFilter(_Observer):
-    """Sets aside the lines that are bad by themselves; conflicts between good lines are errors."""
-
-    def observe(self, records: pa.Array, rows: Rows) -> LineErrors:
-        errors = LineErrors()
-        for start, lines in cut_pieces(records):
-            errors |= self._filter(lines, rows.take(slice(start, start + len(lines))))
-        return errors
-
-    def _filter(self, lines: pa.Array, rows: Rows, *, are_well_formed: bool = False) -> LineErrors:
-        """Learn from the good lines, leaving out the bad ones and halving where an error leads to none."""
-        bad = LineErrors()
-        while len(lines):
-            try:
-                self._types.learn(lines, rows)
-            except Conflict as conflict:
-                raise self._messages.conflict_error(conflict) from conflict
-            except BadRecord as error:
-                errors = self._find_errors(error, lines, are_well_formed=are_well_formed)
-                if len(lines) == 1 and not errors:
-                    raise self._messages.record_error(error, rows.position(0)) from error
-            else:
-                break
-            if not errors:
-                for part in _halve(lines, rows):
-                    bad |= self._filter(*part, are_well_formed=True)
-                break
-            bad |= {int(rows.numbers[at]): error for at, error in errors.items()}
-            good = np.delete(np.arange(len(lines)), list(errors))
-            lines, rows, are_well_formed = lines.take(pa.array(good)), rows.take(good), True
-        return bad
-
-    def _find_errors(self, error: BadRecord, lines: pa.Array, *, are_well_formed: bool) -> LineErrors:
-        """Return errors of lines that are bad by themselves, by index, as far as an error of all lines leads to them."""
-        errors = ({} if are_well_formed else find_malformed(lines)) or error.line_errors
-        if errors:
-            return errors
-        at = 0 if len(lines) == 1 else error.suspect
-        while at is not None and at < len(lines):
-            own_error = find_error(self._types, lines.slice(at, 1))
-            if own_error is None:
-                break
-            errors[at] = own_error
-            rest = lines.slice(at + 1)
-            next_error = find_error(self._types, rest) if len(rest) else None
-            at = None if next_error is None or next_error.suspect is None else at + 1 + next_error.suspect
-        return errors
+def _follow_suspects(types: GivenTypes | InferredTypes, error: BadRecord, lines: pa.Array) -> LineErrors:
+    """Return errors of lines that are bad by themselves, by index, as far as an error of all lines leads to them."""
+    errors = LineErrors()
+    at = 0 if len(lines) == 1 else error.suspect
+    while at is not None and at < len(lines):
+        own_error = find_error(types, lines.slice(at, 1))
+        if own_error is None:
+            break
+        errors[at] = own_error
+        rest = lines.slice(at + 1)
+        next_error = find_error(types, rest) if len(rest) else None
+        at = None if next_error is None or next_error.suspect is None else at + 1 + next_error.suspect
+    return errors
 
 
 def _halve(lines: pa.Array, rows: Rows) -> list[tuple[pa.Array, Rows]]:
@@ -228,12 +198,12 @@ class JsonDecoder(Decoder):
         self._messages = LineMessages(names, unit)
         if isinstance(self._types, InferredTypes):
             self._types.on_named_data = self._tell
-        self._observer = (_BadLineFilter if sets_bad_aside else _Observer)(self._types, self._messages)
-        self._parse = _parse_observed
+        self._sets_bad_aside = sets_bad_aside
+        self._prefix_end: RecordPosition | None = None
+        """Records of batches that begin behind it are not learned from."""
 
     def infer_from_prefix(self, input_index: int) -> None:
-        self._observer = _PrefixObserver(self._types, self._messages, RecordPosition(input_index, 0))
-        self._parse = _parse_by_prefix
+        self._prefix_end = RecordPosition(input_index, 0)
 
     @property
     def schema(self) -> pa.Schema | None:
@@ -242,7 +212,16 @@ class JsonDecoder(Decoder):
     def observe(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> BadRecords | None:
         records = as_lines(batch.column(0))
         rows = Rows(input_index, np.arange(first_row, first_row + len(records)))
-        errors = self._observer.observe(records, rows)
+        if self._prefix_end is not None and len(records) and rows.position(0) > self._prefix_end:
+            check_all(lambda lines, _: check_lines(lines), records, rows, self._messages)
+            return None
+        errors = LineErrors()
+        for start, lines in cut_pieces(records):
+            part = rows.take(slice(start, start + len(lines)))
+            if self._sets_bad_aside:
+                errors |= _find_bad(self._types, lines, part, self._messages)
+            else:
+                check_all(self._types.learn, lines, part, self._messages)
         if not errors:
             return None
         bad_rows = sorted(errors)
@@ -280,7 +259,8 @@ class JsonDecoder(Decoder):
         if batch.nbytes > _MAX_BATCH_BYTES:
             raise ConversionError("record", f"{batch.nbytes:,} bytes of JSON are too much to convert at once")
         cut = cut_kept_pieces(lines, parser.field_count, parser.listed_count)
-        pieces = [self._parse(parser, piece) for piece in cut]
+        parse = _parse_observed if self._prefix_end is None else _parse_by_prefix
+        pieces = [parse(parser, piece) for piece in cut]
         if not pieces:
             pieces = [[pa.nulls(0, field.type) for field in parser.schema]]
         return _join_pieces(pieces, parser.schema, len(lines))
@@ -288,8 +268,8 @@ class JsonDecoder(Decoder):
     def _finish_parser(self) -> Parser:
         if self._final_parser is None:
             parser = self._types.parser
-            is_prefix = self._parse is _parse_by_prefix
-            if is_prefix and self._columns is not None and not {*self._columns} <= {*parser.schema.names}:
+            wanted = {*(self._columns or ())}
+            if self._prefix_end is not None and not wanted <= {*parser.schema.names}:
                 raise SchemaMismatch  # other records may have the field
             self._final_parser = self._narrow(parser)
             if isinstance(self._types, InferredTypes) and (note := self._types.find_named_data()):

@@ -18,15 +18,15 @@ import pyarrow.compute as pc
 
 from recshuf.errors import InputError
 from recshuf.formats.jsonl import refuse_other
+from recshuf.formats.jsonl.line_checks import as_lines, unset_escaped
 from recshuf.formats.jsonl.source import JsonlSource
-from recshuf.formats.lines.cutting import MARK, PIECE_BYTES, Cutter, Header, view_records
+from recshuf.formats.lines.cutting import MARK, PIECE_BYTES, Cutter, Header, make_batch, view_records
 from recshuf.formats.lines.files import BlockReader, CutFragment
 from recshuf.formats.lines.sink import LineSink, LineTarget
+from recshuf.records.arrays import view_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from numpy.typing import NDArray
 
     from recshuf.formats.compression.readers import ByteReader
     from recshuf.formats.lines.cutting import Bytes, Positions, RecordLimit
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 BLANK = b" \t\r\n"
 _NEWLINE, _QUOTE, _BACKSLASH, _COMMA = b'\n"\\,'
-_MOST_STEPS = 64
 _STEPS = np.zeros(256, np.int8)
 _STEPS[[*b"[{"]], _STEPS[[*b"]}"]] = 1, -1
 _IS_BLANK = np.zeros(256, np.bool_)
@@ -62,7 +61,7 @@ def find_elements(data: Bytes) -> Found:
     for at in range(0, data.size, PIECE_BYTES):
         piece = data[at : at + PIECE_BYTES]
         marks = piece == _QUOTE
-        escapes = _unset_escaped(marks, piece == _BACKSLASH, escapes)
+        escapes = unset_escaped(marks, piece == _BACKSLASH, escapes)
         upper = piece | 0x20  # brackets become braces
         for part in (piece == _COMMA, piece == _NEWLINE, upper == ord("{"), upper == ord("}")):
             marks |= part
@@ -94,91 +93,36 @@ def _join(found: list[Positions]) -> Positions:
     return np.concatenate(found) if found else np.empty(0, np.int64)
 
 
-def _unset_escaped(quotes: NDArray[np.bool_], backslashes: NDArray[np.bool_], before: int) -> int:
-    r"""Unset the quotes behind an odd number of backslashes, `before` of them the piece, and return how many of these end it.
-
-    >>> data = np.frombuffer(b'\\"\\\\"', np.uint8)
-    >>> quotes = data == ord('"')
-    >>> _unset_escaped(quotes, data == ord("\\"), 0), quotes.nonzero()[0].tolist()
-    (0, [4])
-    """
-    if before % 2 and not backslashes[0]:
-        quotes[0] = False
-    if not backslashes.any():
-        return 0
-    places = np.flatnonzero(backslashes)
-    first = np.flatnonzero(np.diff(places, prepend=-2) != 1)
-    ends = places[np.append(first[1:], places.size) - 1]
-    lengths = ends - places[first] + 1
-    if backslashes[0]:
-        lengths[0] += before
-    behind = ends[(lengths & 1) == 1] + 1
-    quotes[behind[behind < quotes.size]] = False
-    return int(lengths[-1]) if backslashes[-1] else 0
-
-
-def make_lines(data: Bytes, ends: Positions) -> tuple[Bytes, Positions]:
-    r"""Return elements, each with the byte behind it, as lines, and where these end.
+def make_lines(data: Bytes, ends: Positions) -> pa.LargeBinaryArray:
+    r"""Return elements, each with the byte behind it, as lines.
 
     Left out are blanks around elements, and blanks within them that hold a newline.
 
-    >>> lines, ends = make_lines(np.frombuffer(b' {"a":\n  1},2 ]', np.uint8), np.array([12, 15]))
-    >>> lines.tobytes(), ends.tolist()
-    (b'{"a":1}\n2\n', [8, 10])
+    >>> make_lines(np.frombuffer(b' {"a":\n  1},2 ]', np.uint8), np.array([12, 15])).to_pylist()
+    [b'{"a":1}\n', b'2\n']
     """
-    begins, behind = np.append(0, ends[:-1]), ends - 1
-    newlines = np.flatnonzero(data == _NEWLINE)
-    # Runs of blanks, each as a whole, some of them twice: the last byte of `data` is none.
-    inner = np.concatenate(
-        [newlines, begins[_IS_BLANK[data[begins]]], behind[_IS_BLANK[data[behind - 1]]] - 1]
-    )
-    if not inner.size:
-        lines = data.copy()
-        lines[behind] = _NEWLINE
-        return lines, ends
-    inner.sort(kind="stable")
-    stops = _skip_blanks(data, inner, 1)
-    is_last = np.diff(stops, append=-1) != 0
-    stops = stops[is_last]
-    starts = _skip_blanks(data, inner[is_last], -1) + 1
-    steps = np.zeros(data.size + 1, np.int8)
-    steps[0] = 1
-    steps[starts] -= 1
-    steps[stops] += 1
-    lines = data[np.cumsum(steps[:-1], dtype=np.int8, out=steps[:-1]).view(np.bool_)]
-    dropped = np.append(0, np.cumsum(stops - starts))
-    line_ends = ends - dropped[np.searchsorted(stops, ends, "right")]
-    lines[line_ends - 1] = _NEWLINE
-    return lines, line_ends
-
-
-def _skip_blanks(data: Bytes, places: Positions, step: int) -> Positions:
-    """Return the first place, from each place on in steps of 1 or -1, that holds no blank; -1 may be before the start."""
-    places, active = places.copy(), np.arange(places.size)
-    for _ in range(_MOST_STEPS):
-        active = active[_IS_BLANK[data[places[active]]]]
-        if not active.size:
-            return places
-        places[active] += step
-    others = np.append(np.flatnonzero(~_IS_BLANK[data]), -1)  # of long runs
-    found = np.searchsorted(others[:-1], places[active])
-    places[active] = others[found if step > 0 else found - 1]
-    return places
+    elements = as_lines(pc.binary_slice(make_batch(data, np.append(0, ends)).column(0), 0, -1))
+    trimmed = pc.ascii_trim(elements, BLANK.decode()).cast(pa.large_binary())
+    if (view_bytes(trimmed) == _NEWLINE).any():
+        trimmed = pc.replace_substring_regex(trimmed, r"[ \t\r]*\n[ \t\r\n]*", "")
+    end, nothing = (pa.scalar(part, pa.large_binary()) for part in (b"\n", b""))
+    return pc.binary_join_element_wise(trimmed, nothing, end)
 
 
 class ElementFragment(CutFragment):
     """Elements, of which it makes lines."""
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        lines, ends = make_lines(self._data, self._ends)
-        sizes = np.diff(ends, prepend=0)
+        lines = make_lines(self._data, self._ends)
+        data, offsets = view_records(lines)
+        sizes = np.diff(offsets)
         wrong = np.flatnonzero((sizes == 1) | (sizes > self._limit.max_bytes))
         if wrong.size:
             place = self._position + int(np.append(0, self._ends)[wrong[0]])
             if sizes[wrong[0]] > 1:
                 raise self._limit.exceeded(place)
             raise refuse(self._limit, place, "a comma follows no element")
-        yield from self._cut(lines, self._split(ends))
+        yield from self._cut(data, self._split(offsets[1:]))
 
 
 def refuse(limit: RecordLimit, position: int, problem: str) -> InputError:

@@ -94,7 +94,7 @@ def encode_lines(batch: pa.RecordBatch, nan_as_null: bool) -> pa.Array:
     [b'{"a":1,"b":"x"}\n', b'{"a":null,"b":"y"}\n']
     """
     lines = _encode_fields(list(batch.schema), batch.columns, batch.num_rows, "", "}\n", nan_as_null)
-    return pa.Array.from_buffers(pa.large_binary(), len(lines), lines.buffers(), offset=lines.offset)
+    return lines.cast(pa.large_binary())
 
 
 def encode_values(array: pa.Array, path: str, nan_as_null: bool) -> pa.Array:

@@ -102,53 +102,47 @@ class Shape:
     """A record in which the field is an integer that float64 cannot hold exactly."""
     fractional: RecordPosition | None = None
     """A record in which the field is no whole number. A float that has none may be written ``1.0``, among integers."""
-    fields: dict[str, Shape] = field(default_factory=dict)
-    element: Shape | None = None
+    inner: dict[str | None, Shape] = field(default_factory=dict)
+    """The fields of objects by name, and by None the elements of arrays."""
 
     def find(self, path: Path) -> Shape | None:
         shape: Shape | None = self
         for part in path:
-            if shape is None:
-                break
-            shape = shape.element if part is None else shape.fields.get(part)
+            shape = shape and shape.inner.get(part)
         return shape
 
     def to_type(self) -> pa.DataType:
         if self.kind == "object":
             return pa.struct(self.to_fields())
         if self.kind == "array":
-            return pa.list_(self.element.to_type() if self.element else pa.null())
+            return pa.list_(self.inner[None].to_type())
         return _ARROW_TYPES[self.kind]
 
     def to_fields(self) -> list[pa.Field]:
-        ordered = sorted(self.fields.items(), key=lambda item: item[1].first)
+        ordered = sorted(self.inner.items(), key=lambda item: item[1].first)
         return [pa.field(name, shape.to_type()) for name, shape in ordered]
 
     def pack(self) -> list[Any]:
-        element = None if self.element is None else self.element.pack()
-        fields = {name: shape.pack() for name, shape in self.fields.items()}
-        return [self.kind, self.first, self.seen, self.inexact, self.fractional, fields, element]
+        inner = [(name, shape.pack()) for name, shape in self.inner.items()]
+        return [self.kind, self.first, self.seen, self.inexact, self.fractional, inner]
 
     @classmethod
     def unpack(cls, packed: list[Any]) -> Shape:
-        kind, (position, index), seen, inexact, fractional, fields, element = packed
+        kind, (position, index), seen, inexact, fractional, inner = packed
         return cls(
             kind,
             Appearance(RecordPosition(*position), index),
             seen and RecordPosition(*seen),
             inexact and RecordPosition(*inexact),
             fractional and RecordPosition(*fractional),
-            {name: cls.unpack(shape) for name, shape in fields.items()},
-            None if element is None else cls.unpack(element),
+            {name: cls.unpack(shape) for name, shape in inner},
         )
 
     def last_appearance(self) -> RecordPosition:
-        children = [*self.fields.values(), *([self.element] if self.element else [])]
-        return max([self.first.position, *(child.last_appearance() for child in children)])
+        return max([self.first.position, *(shape.last_appearance() for shape in self.inner.values())])
 
     def count_fields(self) -> int:
-        nested = sum(shape.count_fields() for shape in self.fields.values())
-        return 1 + nested + (self.element.count_fields() if self.element else 0)
+        return 1 + sum(shape.count_fields() for shape in self.inner.values())
 
 
 _ARROW_TYPES = {
@@ -165,23 +159,18 @@ def shape_of(schema: pa.Schema, position: RecordPosition) -> Shape:
 
     Raises `BadRecord` if the types nest too deep.
     """
-    return _shape_of_fields(list(schema), Appearance(position, 0), 1)
-
-
-def _shape_of_fields(fields: list[pa.Field], first: Appearance, depth: int) -> Shape:
-    shape = Shape("object", first)
-    for index, item in enumerate(fields):
-        shape.fields[item.name] = _shape_of_type(item.type, Appearance(first.position, index), depth + 1)
-    return shape
+    return _shape_of_type(pa.struct(list(schema)), Appearance(position, 0), 1)
 
 
 def _shape_of_type(kind: pa.DataType, first: Appearance, depth: int) -> Shape:
     if depth > MAX_DEPTH and pt.is_nested(kind):
         raise too_deep_error()
     if pt.is_struct(kind):
-        return _shape_of_fields(list(kind), first, depth)
+        fields = [(item, Appearance(first.position, index)) for index, item in enumerate(kind)]
+        inner = {item.name: _shape_of_type(item.type, place, depth + 1) for item, place in fields}
+        return Shape("object", first, inner=inner)
     if pt.is_list(kind):
-        return Shape("array", first, element=_shape_of_type(kind.value_type, first, depth + 1))
+        return Shape("array", first, inner={None: _shape_of_type(kind.value_type, first, depth + 1)})
     if pt.is_timestamp(kind):  # pyarrow infers times from texts; texts stay as written
         return Shape("string", first)
     return Shape(next(name for name, arrow_type in _ARROW_TYPES.items() if arrow_type == kind), first)
@@ -205,19 +194,11 @@ def merge_shapes(into: Shape, other: Shape, path: Path = ()) -> None:
         raise Conflict(path, into, other)
     into.inexact = inexact
     into.fractional = into.fractional or other.fractional
-    _merge_children(into, other, path)
-
-
-def _merge_children(into: Shape, other: Shape, path: Path) -> None:
-    for name, shape in other.fields.items():
-        if name in into.fields:
-            merge_shapes(into.fields[name], shape, (*path, name))
+    for name, shape in other.inner.items():
+        if name in into.inner:
+            merge_shapes(into.inner[name], shape, (*path, name))
         else:
-            into.fields[name] = shape
-    if into.element and other.element:
-        merge_shapes(into.element, other.element, (*path, None))
-    else:
-        into.element = into.element or other.element
+            into.inner[name] = shape
 
 
 class GivenTypes:
@@ -307,11 +288,11 @@ class InferredTypes:
                 return
             root, tell = self._root or shape, self.on_named_data
             note = _describe_named_data(shape) or _describe_named_data(root)
-            if note is None and len(root.fields) < _NAMED_DATA_RECORD:
+            if note is None and len(root.inner) < _NAMED_DATA_RECORD:
                 return
             self.on_named_data = None
         if note is None:
-            note = f"records have {len(root.fields):,} different fields, a column each; if their names are data, "
+            note = f"records have {len(root.inner):,} different fields, a column each; if their names are data, "
             note += "write a .jsonl, which needs no columns"
         tell(f"so far, {note}")
 

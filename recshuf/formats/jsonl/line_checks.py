@@ -98,6 +98,29 @@ def as_lines(records: pa.Array) -> pa.Array:
     return pa.Array.from_buffers(pa.large_string(), len(records), records.buffers(), offset=records.offset)
 
 
+def unset_escaped(quotes: NDArray[np.bool_], backslashes: NDArray[np.bool_], before: int = 0) -> int:
+    r"""Unset the quotes behind an odd number of backslashes, `before` of them the piece, and return how many of these end it.
+
+    >>> data = np.frombuffer(b'\\"\\\\"', np.uint8)
+    >>> quotes = data == ord('"')
+    >>> unset_escaped(quotes, data == ord("\\"), 0), quotes.nonzero()[0].tolist()
+    (0, [4])
+    """
+    if before % 2 and not backslashes[0]:
+        quotes[0] = False
+    if not backslashes.any():
+        return 0
+    places = np.flatnonzero(backslashes)
+    first = np.flatnonzero(np.diff(places, prepend=-2) != 1)
+    ends = places[np.append(first[1:], places.size) - 1]
+    lengths = ends - places[first] + 1
+    if backslashes[0]:
+        lengths[0] += before
+    behind = ends[(lengths & 1) == 1] + 1
+    quotes[behind[behind < quotes.size]] = False
+    return int(lengths[-1]) if backslashes[-1] else 0
+
+
 def cut_pieces(lines: pa.Array) -> Iterator[tuple[int, pa.Array]]:
     """Yield pieces of lines with unknown fields, each with the index of its first line."""
 
@@ -253,11 +276,6 @@ def too_deep_error(row: int | None = None) -> BadRecord:
     return BadRecord(f"nests objects and arrays more than {MAX_DEPTH} deep", row=row)
 
 
-def _find_not_utf8(lines: pa.Array) -> NDArray[np.int64]:
-    encoded = pa.Array.from_buffers(pa.large_binary(), len(lines), lines.buffers(), offset=lines.offset)
-    return find_invalid(encoded)
-
-
 def find_ungrammatical(lines: pa.Array) -> NDArray[np.int64]:
     r"""Return the ascending positions of the lines (UTF-8, as large_string) that are not one JSON value.
 
@@ -291,7 +309,10 @@ def _is_spelled(text: str) -> bool:
 
 _Check = tuple["Callable[[pa.Array], NDArray[np.int64]]", "Callable[[pa.Array, int], BadRecord]"]
 """Finds the indices of lines that are wrong, and says of one what is wrong with it."""
-_UTF8_CHECK: _Check = (_find_not_utf8, lambda _, __: _encoding_error())
+_UTF8_CHECK: _Check = (
+    lambda lines: find_invalid(lines.cast(pa.large_binary())),
+    lambda _, __: _encoding_error(),
+)
 _FORM_CHECKS: tuple[_Check, ...] = (
     (_find_bare, _explain_bare),
     (_find_deep, lambda _, row: too_deep_error(row)),

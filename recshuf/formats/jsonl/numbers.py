@@ -129,8 +129,14 @@ def check_floats(columns: Sequence[Column], lines: pa.Array, *, as_given: bool) 
     suspects = sorted((item for item in suspects if len(item[1])), key=lambda item: name_path(item[0].path))
     problems = own_errors = LineErrors()
     for column, large, values in suspects:
-        broken = large[~np.isfinite(values)]
-        _collect_broken(column, _find_overflown(column, broken, lines) if as_given else broken, problems)
+        kind = column.values.type
+        if as_given and pt.is_float64(kind):  # pyarrow refuses numbers above these itself
+            continue
+        for row in np.unique(column.rows(large[~np.isfinite(values)])).tolist():
+            if not as_given or _overflows(lines[row].as_py(), column):
+                problem = f"is NaN, infinite or too large for {kind}"
+                error = BrokenFloat(problem, remedy=_NULL_REMEDY, path=column.path, row=row)
+                problems.setdefault(row, error)
     if not problems:
         own_errors = LineErrors()
         for column, large, _ in suspects:
@@ -148,25 +154,14 @@ def _find_suspects(column: Column) -> tuple[NDArray[np.int64], NDArray[np.float6
     return suspects, values[suspects]
 
 
-def _find_overflown(column: Column, broken: NDArray[np.int64], lines: pa.Array) -> NDArray[np.int64]:
-    """Return those positions of floats that are not finite in whose line a number is too large for the type."""
+def _overflows(line: str, column: Column) -> bool:
+    """Tell whether a number of a line, and not an infinity, is too large for the type of its column."""
     width: type[np.floating[Any]] = column.values.type.to_pandas_dtype()
-    if width is np.float64 or not len(broken):  # pyarrow refuses such numbers itself
-        return broken[:0]
-
-    def overflows(row: int) -> bool:
-        numbers = _numbers_at(json.loads(lines[row].as_py(), strict=False), column.path)
-        with np.errstate(over="ignore"):
-            return any(math.isfinite(number) and not np.isfinite(width(number)) for number in numbers)
-
-    rows = column.rows(broken)
-    return broken[np.isin(rows, [row for row in np.unique(rows).tolist() if overflows(row)])]
-
-
-def _collect_broken(column: Column, broken: NDArray[np.int64], problems: LineErrors) -> None:
-    problem = f"is NaN, infinite or too large for {column.values.type}"
-    for row in np.unique(column.rows(broken)).tolist() if len(broken) else ():
-        problems.setdefault(row, BrokenFloat(problem, remedy=_NULL_REMEDY, path=column.path, row=row))
+    with np.errstate(over="ignore"):
+        return any(
+            math.isfinite(number) and not np.isfinite(width(number))
+            for number in _numbers_at(line, column.path)
+        )
 
 
 def _collect_inexact(
@@ -186,7 +181,7 @@ def _collect_inexact(
     is_long = pc.match_substring_regex(texts, _long_integer(column)).to_numpy(zero_copy_only=False)
     # Record by record from here on: such integers in a column that holds floats too are rare, and mostly wrong.
     for row in rows[is_long].tolist():
-        numbers = list(_numbers_at(json.loads(lines[row].as_py(), strict=False), column.path))
+        numbers = _numbers_at(lines[row].as_py(), column.path)
         inexact = [number for number in numbers if isinstance(number, int) and int(width(number)) != number]
         if not inexact:
             continue
@@ -209,16 +204,30 @@ def _long_integer(column: Column) -> str:
     return rf"{begin}\s*-?[0-9]{{{digits},}}\s*[,\]}}]" + ("" if name is None else r"|\\[u/]")
 
 
-def _numbers_at(value: Any, path: Path) -> Iterator[int | float]:
-    if not path:
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            yield value
-    elif isinstance(value, list):
-        for element in value:
-            yield from _numbers_at(element, path[1:])
+def _list_numbers(line: str) -> Iterator[tuple[Path, int | float]]:
+    """Yield all numbers of a line of JSON with their paths."""
+    return _walk_numbers(json.loads(line, strict=False), ())
+
+
+def _walk_numbers(value: Any, path: Path) -> Iterator[tuple[Path, int | float]]:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        yield path, value
+    inner: Iterable[tuple[str | None, Any]] = ()
+    if isinstance(value, list):
+        inner = ((None, element) for element in value)
     elif isinstance(value, dict):
-        for inner in value.values() if path[0] is None else [value.get(path[0])]:
-            yield from _numbers_at(inner, path[1:])
+        inner = value.items()
+    for name, element in inner:
+        yield from _walk_numbers(element, (*path, name))
+
+
+def _numbers_at(line: str, path: Path) -> list[int | float]:
+    """Return the numbers at a path, in which None stands for the names of a map, too."""
+    return [
+        number
+        for place, number in _list_numbers(line)
+        if len(place) == len(path) and all(part in (None, name) for part, name in zip(path, place, strict=True))
+    ]
 
 
 def shorten_zeros(lines: pa.Array) -> pa.Array:
@@ -233,7 +242,8 @@ def shorten_zeros(lines: pa.Array) -> pa.Array:
 def explain_too_large(line: str) -> BadRecord:
     """Return the error for a line with a number above those of float64, which names its field."""
     try:
-        path = _find_too_large(json.loads(line, strict=False), ())
+        numbers = _list_numbers(line)
+        path = next((path for path, number in numbers if abs(number) > sys.float_info.max), None)
     except (ValueError, RecursionError):  # thousands of digits, or too deep
         path = None
     is_listed = path is None or path[-1] is None
@@ -241,28 +251,13 @@ def explain_too_large(line: str) -> BadRecord:
     return BadRecord("holds a number too large for float64", remedy=remedy, path=path)
 
 
-def _find_too_large(value: Any, path: Path) -> Path | None:
-    """Return the path of the first such number in a value; None if there is none."""
-    if isinstance(value, int | float):
-        return path if abs(value) > sys.float_info.max else None
-    inner: Iterable[tuple[str | None, Any]] = ()
-    if isinstance(value, list):
-        inner = ((None, element) for element in value)
-    elif isinstance(value, dict):
-        inner = value.items()
-    paths = (_find_too_large(element, (*path, name)) for name, element in inner)
-    return next(filter(None, paths), None)
-
-
 def find_inexact_integer(column: Column) -> int | None:
     """Return the row of an int64 that float64 cannot hold exactly; None when there is none."""
     values = _numbers(column.values)
     # One unsigned comparison finds what is above 2**53 or below -2**53.
     large = np.flatnonzero((values.view(np.uint64) + np.uint64(_EXACT)) > np.uint64(2 * _EXACT))
-    sizes = values[large].view(np.uint64)
-    sizes = np.where(values[large] < 0, ~sizes + np.uint64(1), sizes)
-    lowest_bits = sizes & (~sizes + np.uint64(1))
-    inexact = large[sizes // lowest_bits >= np.uint64(_EXACT)]
+    sizes = np.abs(values[large]).view(np.uint64)  # that of the lowest number is its own
+    inexact = large[sizes.astype(np.float64).astype(np.uint64) != sizes]
     return int(column.rows(inexact[:1])[0]) if len(inexact) else None
 
 

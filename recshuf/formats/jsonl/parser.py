@@ -19,7 +19,7 @@ from recshuf.formats.jsonl.casts import (
 )
 from recshuf.formats.jsonl.line_checks import BadRecord, Path, check_lines, shorten
 from recshuf.formats.jsonl.numbers import explain_too_large, shorten_zeros
-from recshuf.formats.jsonl.rewriting import list_rewrites, rewrite
+from recshuf.formats.jsonl.rewriting import list_rewrites, rewrite, walk_types
 from recshuf.records.arrays import check_path, split_path, unknown_column, view_bytes
 
 if TYPE_CHECKING:
@@ -69,15 +69,16 @@ class Parser:
         self._lenient = lenient
         self.is_strict = others == "error"
         """Whether fields that the schema lacks are errors."""
-        self.field_count = sum(_count_fields(field.type) for field in schema)
+        paths = [path for path, _ in walk_types(schema)]
+        self.field_count = len(paths)
         """Number of columns, at all levels."""
-        self.listed_count = sum(_count_listed(field.type) for field in schema)
+        self.listed_count = sum(None in path for path in paths)
         """Number of those within lists, which may have more values than there are lines."""
         self._options = pj.ParseOptions(
             explicit_schema=read_schema_for(schema), unexpected_field_behavior=others
         )
         self._text_names = text_only_names(schema) if lenient else []
-        self._rewrites = list(list_rewrites(schema))
+        self._rewrites = list_rewrites(schema)
 
     def check_grammar(self, lines: pa.Array) -> None:
         """Raise `BadRecord` if lines are not JSON, where the schema has values that are rewritten before they are parsed."""
@@ -131,16 +132,6 @@ def pick_columns(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
     return pa.schema([schema.field(name) for name in names])
 
 
-def _count_fields(kind: pa.DataType) -> int:
-    """Return the number of columns that a type stands for, at all levels."""
-    return 1 + sum(_count_fields(kind.field(index).type) for index in range(kind.num_fields))
-
-
-def _count_listed(kind: pa.DataType) -> int:
-    inner = [kind.field(index).type for index in range(kind.num_fields)]
-    return sum(map(_count_listed if pt.is_struct(kind) else _count_fields, inner))
-
-
 def explain_misfit(line: pa.Array, parser: Parser, error: BadRecord) -> BadRecord:
     """Return the error of a single line that a parser refuses, naming the field if possible."""
     if error.path is not None:
@@ -149,7 +140,7 @@ def explain_misfit(line: pa.Array, parser: Parser, error: BadRecord) -> BadRecor
         inferred = infer_schema(line)
     except BadRecord as own_error:
         return own_error
-    surplus = next(_surplus_paths(list(inferred), list(parser.schema), ()), None)
+    surplus = _find_surplus(inferred, parser.schema)
     if surplus is not None and parser.is_strict:
         remedy = "add it to the schema (recshuf verify takes that of the inputs)"
         return BadRecord("is not in the schema", remedy=remedy, path=surplus)
@@ -164,18 +155,15 @@ def explain_misfit(line: pa.Array, parser: Parser, error: BadRecord) -> BadRecor
     return error
 
 
-def _surplus_paths(fields: list[pa.Field], wanted: list[pa.Field], path: Path) -> Iterator[Path]:
-    known = {field.name: field.type for field in wanted}
-    for field in fields:
-        nested, kind = (*path, field.name), field.type
-        if field.name not in known:
-            yield nested
-            continue
-        wanted_kind = known[field.name]
-        while pt.is_list(kind) and hasattr(wanted_kind, "value_type"):
-            kind, wanted_kind, nested = kind.value_type, wanted_kind.value_type, (*nested, None)
-        if pt.is_struct(kind) and pt.is_struct(wanted_kind):
-            yield from _surplus_paths(list(kind), list(wanted_kind), nested)
+def _find_surplus(inferred: pa.Schema, schema: pa.Schema) -> Path | None:
+    """Return the path of the first field that an object of the schema lacks; None if there is none."""
+    known = {(): pa.struct([]), **dict(walk_types(schema, into_maps=False))}
+    surplus = (
+        path
+        for path, _ in walk_types(inferred)
+        if path not in known and path[-1] is not None and pt.is_struct(known.get(path[:-1], pa.null()))
+    )
+    return next(surplus, None)
 
 
 def _single_fields(fields: list[pa.Field], path: Path) -> Iterator[tuple[Path, pa.Field]]:
@@ -257,19 +245,8 @@ def describe_remedy(schema: pa.Schema, others: Mapping[Path, str], sense: str) -
 
 def propose_texts(schema: pa.Schema) -> tuple[Path, str] | None:
     """Return the path of a field whose objects are all empty, and the remedy; None if there is no such field."""
-    paths = [path for path, kind in _walk_types(schema, ()) if pt.is_struct(kind) and not kind.num_fields]
+    paths = [path for path, kind in walk_types(schema) if pt.is_struct(kind) and not kind.num_fields]
     return (paths[0], describe_remedy(schema, dict.fromkeys(paths, "json"), _TEXT_SENSE)) if paths else None
-
-
-def _walk_types(fields: pa.Schema | pa.DataType, path: Path) -> Iterator[tuple[Path, pa.DataType]]:
-    for field in fields:
-        kind, inner = field.type, (*path, field.name)
-        yield inner, kind
-        while pt.is_list(kind):
-            kind, inner = kind.value_type, (*inner, None)
-            yield inner, kind
-        if pt.is_struct(kind):
-            yield from _walk_types(kind, inner)
 
 
 def propose_map(root: Shape) -> tuple[Path, int, str] | None:
@@ -277,22 +254,20 @@ def propose_map(root: Shape) -> tuple[Path, int, str] | None:
 
     None if these are the names of the records themselves.
     """
-    path, shape = max(_walk_objects(root, ()), key=lambda item: len(item[1].fields))
+    path, shape = max(_walk_objects(root, ()), key=lambda item: len(item[1].inner))
     if not path:
         return None
-    kinds = frozenset(inner.kind for inner in shape.fields.values()) - {"null"}
+    kinds = frozenset(inner.kind for inner in shape.inner.values()) - {"null"}
     kind, sense = f"map<string, {_ITEMS.get(kinds, 'json')}>", _MAP_SENSE
     remedy = describe_remedy(pa.schema(root.to_fields()), {path: kind}, sense)
-    return path, len(shape.fields), remedy
+    return path, len(shape.inner), remedy
 
 
 def _walk_objects(shape: Shape, path: Path) -> Iterator[tuple[Path, Shape]]:
     if shape.kind == "object":
         yield path, shape
-    for name, inner in shape.fields.items():
+    for name, inner in shape.inner.items():
         yield from _walk_objects(inner, (*path, name))
-    if shape.element is not None:
-        yield from _walk_objects(shape.element, (*path, None))
 
 
 def _describe(kind: pa.DataType, path: Path, others: Mapping[Path, str]) -> Any:

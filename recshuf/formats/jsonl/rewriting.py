@@ -21,7 +21,8 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from recshuf.formats.jsonl.encoding import escape
-from recshuf.records.arrays import is_contiguous_list, view_bytes, view_offsets
+from recshuf.formats.jsonl.line_checks import unset_escaped
+from recshuf.records.arrays import view_bytes, view_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -53,22 +54,25 @@ def is_json(kind: pa.DataType) -> bool:
     return isinstance(kind, pa.JsonType)
 
 
-def list_rewrites(fields: Iterable[pa.Field], path: Path = ()) -> Iterator[Rewrite]:
-    """Yield what a schema needs, outer types first."""
+def walk_types(
+    fields: Iterable[pa.Field], *, into_maps: bool = True
+) -> Iterator[tuple[Path, pa.DataType]]:
+    """Yield each type at all levels with its path, outer ones first; a map is a list of its entries."""
     for field in fields:
-        yield from _list_rewrites(field.type, (*path, field.name))
+        yield from _walk((field.name,), field.type, into_maps)
 
 
-def _list_rewrites(kind: pa.DataType, path: Path) -> Iterator[Rewrite]:
-    if is_json(kind):
-        yield Rewrite(path, is_map=False)
-    elif pt.is_map(kind):
-        yield Rewrite(path, is_map=True)
-        yield from _list_rewrites(kind.item_type, (*path, None, "value"))
-    elif pt.is_struct(kind):
-        yield from list_rewrites(kind, path)
-    elif is_contiguous_list(kind):
-        yield from _list_rewrites(kind.value_type, (*path, None))
+def _walk(path: Path, kind: pa.DataType, into_maps: bool) -> Iterator[tuple[Path, pa.DataType]]:
+    yield path, kind
+    for index in range(kind.num_fields if into_maps or not pt.is_map(kind) else 0):
+        field = kind.field(index)
+        yield from _walk((*path, field.name if pt.is_struct(kind) else None), field.type, into_maps)
+
+
+def list_rewrites(fields: Iterable[pa.Field]) -> list[Rewrite]:
+    """Return what a schema needs, outer types first."""
+    types = walk_types(fields)
+    return [Rewrite(path, pt.is_map(kind)) for path, kind in types if pt.is_map(kind) or is_json(kind)]
 
 
 def rewrite(lines: pa.Array, rewrites: Iterable[Rewrite]) -> pa.Array:
@@ -125,30 +129,16 @@ class _Outline:
         self.data: Bytes = view_bytes(lines)
         offsets = view_offsets(lines)
         self.offsets: Places = offsets - offsets[0]
-        self._quotes = np.flatnonzero(self.data == ord('"'))
-        self._quotes = self._quotes[~self._is_escaped(self._quotes)]
-        before = np.searchsorted(self._quotes, self.offsets[:-1])  # quotes before each line
+        quotes = self.data == ord('"')
+        unset_escaped(quotes, self.data == ord("\\"))
+        self._quotes = np.flatnonzero(quotes)
         steps = np.full(256, 2, np.int8)
         steps[list(_ENDS)] = list(_ENDS.values())
         marks = np.flatnonzero(steps[self.data] < 2)
-        rows = np.searchsorted(self.offsets, marks, "right") - 1
-        outside = (np.searchsorted(self._quotes, marks) - before[rows]) % 2 == 0
-        marks, rows = marks[outside], rows[outside]
-        step = steps[self.data[marks]].astype(np.int64)
-        depth = np.cumsum(step)
-        begin = np.searchsorted(marks, self.offsets[:-1])
-        above = np.concatenate(([0], depth))[begin]  # brackets that lines before leave open
-        self._marks, self._bytes = marks, self.data[marks]
-        self._levels = depth - above[rows] + (step < 0)
-
-    def _is_escaped(self, places: Places) -> NDArray[np.bool_]:
-        others = np.flatnonzero(self.data != ord("\\"))
-        if len(others) == len(self.data):
-            return np.zeros(len(places), bool)
-        at = np.searchsorted(others, places) - 1
-        last = np.where(at >= 0, others[at], -1)
-        escaped: NDArray[np.bool_] = (places - 1 - last) % 2 == 1
-        return escaped
+        self._marks = marks[np.searchsorted(self._quotes, marks) % 2 == 0]
+        self._bytes = self.data[self._marks]
+        step = steps[self._bytes].astype(np.int64)
+        self._levels = np.cumsum(step) + (step < 0)
 
     @cached_property
     def _backslashes(self) -> Places:

@@ -30,7 +30,8 @@ _BEFORE_NOTHING = np.frombuffer(b"{ \t\r\n", np.uint8)
 _VALUE = r'(?:"(?:[^"\\]|\\.)*"|[0-9]+)'
 _SPELLED = r"\\u00(?:5[fF]|6[0-9a-fA-F]|7[0-9aA])"
 """A lowercase letter or an underscore, written as an escape."""
-_NOTHING, _COMMA = pa.scalar(b"", pa.large_binary()), pa.scalar(b",", pa.large_binary())
+_BYTES = pa.large_binary()
+_NOTHING, _COMMA = pa.scalar(b"", _BYTES), pa.scalar(b",", _BYTES)
 
 
 class JsonFieldAdder(FieldAdder):
@@ -103,7 +104,8 @@ class JsonFieldAdder(FieldAdder):
         parts = [_choose_commas(batch.column(0), data, cuts)]
         for index, (field, column) in enumerate(zip(columns.schema, columns.columns, strict=True)):
             name = f"{',' if index else ''}{json.dumps(field.name)}:"
-            parts += [pa.scalar(name.encode(), pa.large_binary()), _encode(column, field.name)]
+            values = encode_values(column, field.name, nan_as_null=False)
+            parts += [pa.scalar(name.encode(), _BYTES), values.cast(_BYTES)]
         joined = pc.binary_join_element_wise(pieces, *parts, _NOTHING)
         filled, ends = view_records(joined)
         ends = np.append(0, ends[1:-1] + (offsets[1:] - cuts))
@@ -112,11 +114,6 @@ class JsonFieldAdder(FieldAdder):
     def remove_fields(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         lines = pc.replace_substring_regex(batch.column(0), self._added, r"\1")
         return pa.RecordBatch.from_arrays([lines], schema=SCHEMA)
-
-
-def _encode(column: pa.Array, name: str) -> pa.Array:
-    text = encode_values(column, name, nan_as_null=False)
-    return pa.Array.from_buffers(pa.large_binary(), len(text), text.buffers(), offset=text.offset)
 
 
 def _find_cuts(lines: pa.Array, data: Bytes, offsets: Positions) -> Positions:

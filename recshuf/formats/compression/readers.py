@@ -89,7 +89,9 @@ class ByteReader:
         return InputError(self._name, f"its {self._kind} data is damaged ({said})")
 
     def _bad_start(self, unit: str, *, is_first: bool) -> InputError:
-        problem = f"is not {self._kind} data" if is_first else f"has bytes behind its last {self._kind} {unit}"
+        problem = (
+            f"is not {self._kind} data" if is_first else f"has bytes behind its last {self._kind} {unit}"
+        )
         return InputError(self._name, problem)
 
 

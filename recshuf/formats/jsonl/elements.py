@@ -98,7 +98,7 @@ def make_lines(data: Bytes, ends: Positions) -> pa.LargeBinaryArray:
 
     Left out are blanks around elements, and blanks within them that hold a newline.
 
-    >>> make_lines(np.frombuffer(b' {"a":\n  1},2 ]', np.uint8), np.array([12, 15])).to_pylist()
+    >>> make_lines(np.frombuffer(b' {"a": \r\n  1},2 ]', np.uint8), np.array([14, 17])).to_pylist()
     [b'{"a":1}\n', b'2\n']
     """
     elements = as_lines(pc.binary_slice(make_batch(data, np.append(0, ends)).column(0), 0, -1))

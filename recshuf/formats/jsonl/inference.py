@@ -292,7 +292,9 @@ class InferredTypes:
                 return
             self.on_named_data = None
         if note is None:
-            note = f"records have {len(root.inner):,} different fields, a column each; if their names are data, "
+            note = (
+                f"records have {len(root.inner):,} different fields, a column each; if their names are data, "
+            )
             note += "write a .jsonl, which needs no columns"
         tell(f"so far, {note}")
 

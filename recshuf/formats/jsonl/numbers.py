@@ -226,7 +226,8 @@ def _numbers_at(line: str, path: Path) -> list[int | float]:
     return [
         number
         for place, number in _list_numbers(line)
-        if len(place) == len(path) and all(part in (None, name) for part, name in zip(path, place, strict=True))
+        if len(place) == len(path)
+        and all(part in (None, name) for part, name in zip(path, place, strict=True))
     ]
 
 

@@ -54,9 +54,7 @@ def is_json(kind: pa.DataType) -> bool:
     return isinstance(kind, pa.JsonType)
 
 
-def walk_types(
-    fields: Iterable[pa.Field], *, into_maps: bool = True
-) -> Iterator[tuple[Path, pa.DataType]]:
+def walk_types(fields: Iterable[pa.Field], *, into_maps: bool = True) -> Iterator[tuple[Path, pa.DataType]]:
     """Yield each type at all levels with its path, outer ones first; a map is a list of its entries."""
     for field in fields:
         yield from _walk((field.name,), field.type, into_maps)

@@ -176,7 +176,10 @@ class Census:
     def _estimate(
         self, source: FileSource, reader: ByteReader, data_begin: int, *, is_compressed: bool
     ) -> InputSummary:
-        """Return what a sample of the beginning and, of an uncompressed file, the middle tells; `reader` stands at its first record, byte `data_begin` of the data."""
+        """Return what a sample of the beginning tells, and of an uncompressed file one of the middle.
+
+        `reader` stands at the first record, byte `data_begin` of the data.
+        """
         file = source.file
         buffer = np.empty(self._sample_bytes * (_COMPRESSED_PART if is_compressed else 1), np.uint8)
         size = filled = fill(reader, buffer.data)

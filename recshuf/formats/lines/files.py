@@ -78,9 +78,10 @@ class LineFile(NamedTuple):
         return data[: self.fill_lines(data, begin, end, cutter)]
 
     def fill_lines(self, data: Bytes, begin: int, end: int, cutter: Cutter) -> int:
-        """Fill `data` with bytes ``begin`` to ``end``, and with what the last line of the file lacks of its end; return their number.
+        """Fill `data` with bytes ``begin`` to ``end``, and return their number.
 
-        Separators have one byte, and `data` has room for `MOST_END_BYTES` more.
+        What the last line of the file lacks of its end is added: `data` has room for `MOST_END_BYTES` more. Separators have
+        one byte.
         """
         size = end - begin
         self.read_into(data.data[:size], begin, drop_page_cache=cutter.options.drop_page_cache)

@@ -106,6 +106,18 @@ def test_small_files_read_at_once_hold_what_each_does(
     assert records_in([joined.batch]) == [record for records in expected for record in records]
 
 
+def test_a_last_line_gets_the_end_of_the_line_before_wherever_reading_begins(tmp_path: Path) -> None:
+    file = give(tmp_path / "in.txt", b"aa\r\nb")
+    for block_bytes in range(1, 7):
+        assert read(file, block_bytes) == [b"aa\r\n", b"b\r\n"]
+    files = [give(tmp_path / f"{index}.txt", b"head\r\nb") for index in range(2)]
+    source = open_text(files, header=1)
+    assert isinstance(source, SupportsJoining)
+    joined = source.read_joined([0, 1], 1 << 20, LONGEST)
+    assert joined is not None
+    assert records_in([joined.batch]) == [b"b\r\n"] * 2
+
+
 def test_what_is_wrong_with_a_small_file_is_told_by_reading_it_alone(tmp_path: Path) -> None:
     files = [give(tmp_path / name, b"a\n" * 1000) for name in ("1.txt", "2.txt")]
     source = open_text(files)

@@ -77,17 +77,3 @@ def test_one_field_is_decoded_whatever_the_others_hold(tmp_path: Path) -> None:
     decoder = open_one(tmp_path, jsonl.FORMAT, "{}\n", ReadOptions(field="k.a")).decoder()
     with pytest.raises(UsageError, match="no column 'k'"):
         decoder.finish()
-
-
-def test_bad_lines_of_json_are_set_aside_where_the_options_say_so(tmp_path: Path) -> None:
-    for sets_bad_aside in (True, False):
-        options = ReadOptions(sets_bad_aside=sets_bad_aside)
-        source = open_one(tmp_path, jsonl.FORMAT, '{"a":1}\n[]\n{"a":2}\n', options)
-        [placed] = place_batches(source, 1 << 20)
-        if sets_bad_aside:
-            bad = source.decoder().observe(*placed)
-            assert bad is not None
-            assert bad.index.tolist() == [1]
-        else:
-            with pytest.raises(InputError, match="in: line 2"):
-                source.decoder().observe(*placed)

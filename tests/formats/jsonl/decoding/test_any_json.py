@@ -140,6 +140,14 @@ def test_what_is_no_json_or_no_map_is_named(line: bytes, place: str) -> None:
     assert str(failure([good, line, good], SCHEMA).place).startswith(place)
 
 
+def test_what_a_map_holds_is_no_field_of_the_schema() -> None:
+    schema = pa.schema([("value", pa.string()), ("map", pa.map_(pa.string(), pa.int64()))])
+    [row] = decode([b'{"value":1.50,"map":{"k":2}}'], schema).to_pylist()
+    assert row == {"value": "1.50", "map": [("k", 2)]}
+    for line in (b'{"map":[{"x":1}]}', b'{"map":{"k":{"x":1}}}', b'{"value":{"x":1}}'):
+        assert "is not in the schema" not in failure([line], schema).problem
+
+
 KINDS = {".parquet": {"a", "b"}, ".h5": {"b"}}
 
 

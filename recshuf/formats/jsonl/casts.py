@@ -110,6 +110,7 @@ def _cast_map(read: pa.Array, kind: pa.DataType, path: Path) -> pa.Array:
         entries.field(0),
         cast_column(entries.field(1), kind.item_type, len(entries), (*path, None)),
     )
+    check_nulls(keys, kind.key_field, None, (*path, None))
     check_nulls(values, kind.item_field, None, (*path, None))
     codes = keys.dictionary_encode().indices.to_numpy(zero_copy_only=False).astype(np.int64)
     rows = np.repeat(np.arange(len(read)), np.diff(offsets))

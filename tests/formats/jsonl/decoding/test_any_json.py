@@ -129,6 +129,7 @@ def test_any_json_is_found_in_any_spelling(drawn: list[tuple[dict[str, Any], byt
         (b'{"any":"x}', "line 2"),
         (b'{"map":{"a":1,"a":2}}', "line 2, field 'map'"),
         (b'{"map":[1]}', "line 2, field 'map"),
+        (b'{"map":[{"value":1}]}', "line 2, field 'map[]'"),
         (b'{"deep":[{"map":{"a":{"b":"x"}}}]}', "line 2, field 'deep"),
         (b'{"deep":[{"map":{"a":{"b":9007199254740993}}}]}', "line 2, field 'deep[].map[][]'"),
         (b'{"any":1,"any":2}', "line 2"),

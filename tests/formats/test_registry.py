@@ -343,7 +343,6 @@ FORMAT_WORD = re.compile(
     rf"\b(?:{'|'.join(OWN_FORMATS.keys() - PLAIN_WORDS)})\b|^(?:{'|'.join(PLAIN_WORDS)})$"
 )
 WORDS = {
-    "audit/reports/html.py": 1,  # text of an element
     "cli/audit_commands.py": 3,  # examples
     "cli/demo.py": 2,  # an input; a kind of report
     "cli/options.py": 1,  # examples

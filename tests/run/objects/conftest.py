@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.objects.object_outputs import STORES, AnyBucket, Output, write_lines
+from tests.support.objects.object_outputs import STORES, Output, write_lines
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from tests.support.objects.object_outputs import AnyBucket
 
 
 @pytest.fixture(params=[STORES[0], *(pytest.param(one, marks=pytest.mark.slow) for one in STORES[1:])])

@@ -9,9 +9,10 @@ import pytest
 
 from recshuf.errors import AlreadyCompleteError, OutputError
 from tests.support.effort import mostly_slow
-from tests.support.objects.object_outputs import AnyBucket, Output, check_whole, read_visible
+from tests.support.objects.object_outputs import check_whole, read_visible
 
 if TYPE_CHECKING:
+    from tests.support.objects.object_outputs import AnyBucket, Output
     from tests.support.objects.object_server import Bucket
 
 slow = pytest.mark.slow

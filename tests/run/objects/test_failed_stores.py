@@ -9,13 +9,14 @@ import pytest
 
 from recshuf.errors import InputError, OutputError
 from recshuf.run import resolve
-from tests.support.objects.object_outputs import AnyBucket, Output, shuffle, shuffle_locally
+from tests.support.objects.object_outputs import shuffle, shuffle_locally
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from recshuf.job.plan import Plan
     from tests.conftest import Run
+    from tests.support.objects.object_outputs import AnyBucket, Output
     from tests.support.objects.object_server import Bucket
 
 slow = pytest.mark.slow

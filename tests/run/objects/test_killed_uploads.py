@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.objects.object_outputs import AnyBucket, Contents, Output, read_visible
+from tests.support.objects.object_outputs import read_visible
 from tests.support.processes.forked_commands import ForkedCommand, run_forked
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
+    from tests.support.objects.object_outputs import AnyBucket, Contents, Output
     from tests.support.objects.object_server import ProxiedRequest
 
 slow = pytest.mark.slow

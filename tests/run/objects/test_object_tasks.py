@@ -17,14 +17,7 @@ from recshuf.output.objects.stage import Uploads
 from recshuf.run.set_folders import open_sets
 from recshuf.storage.reading.objects import count_read_bytes
 from tests.support.numbered_files import FORMATS, make_inputs
-from tests.support.objects.object_outputs import (
-    SHARDS,
-    AnyBucket,
-    Contents,
-    check_whole,
-    in_each_store,
-    shuffle_locally,
-)
+from tests.support.objects.object_outputs import SHARDS, check_whole, in_each_store, shuffle_locally
 from tests.support.objects.object_outputs import shuffle as shuffle_here
 from tests.support.processes.task_runs import DyingEngine, LostError, divide_small
 
@@ -32,6 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.conftest import Run
+    from tests.support.objects.object_outputs import AnyBucket, Contents
 
 slow = pytest.mark.slow
 COUNTS = (200, 80, 0, 60)

@@ -14,12 +14,13 @@ from recshuf.errors import MemoryLimitError, OutputError, UsageError
 from recshuf.output.objects.stage import Uploads
 from tests.support.effort import mostly_slow
 from tests.support.numbered_files import make_inputs
-from tests.support.objects.object_outputs import SHARDS, AnyBucket, Output, check_whole, shuffle
+from tests.support.objects.object_outputs import SHARDS, check_whole, shuffle
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.conftest import Run
+    from tests.support.objects.object_outputs import AnyBucket, Output
     from tests.support.objects.object_server import Bucket
 
 MISSING = r"^\w+://no-such-bucket: there is no such (bucket|container); create it first$"

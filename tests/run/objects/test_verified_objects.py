@@ -12,7 +12,7 @@ from recshuf.errors import AlreadyCompleteError, CheckError, RecshufError
 from recshuf.job.options import ENGINES
 from recshuf.output.objects.stage import Uploads
 from tests.support.numbered_files import make_inputs
-from tests.support.objects.object_outputs import AnyBucket, Output, check_whole, shuffle, shuffle_locally
+from tests.support.objects.object_outputs import check_whole, shuffle, shuffle_locally
 from tests.support.processes.task_runs import divide_small
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     import recshuf
     from tests.conftest import Run
+    from tests.support.objects.object_outputs import AnyBucket, Output
 
 slow = pytest.mark.slow
 COUNTS = (60, 50, 0, 70)

@@ -216,7 +216,8 @@ class WorkFolder(Stage):
                 self._place()
             self._place_companions()
             self._place_manifest()
-            sync(self._target.parent)
+            for folder in (self._target, *self._made_parents):
+                sync(folder.parent)
         except OSError as error:
             raise write_error(error, str(self._output), self._target.parent) from error
 

@@ -249,7 +249,8 @@ class StoreFolder(StorePlace):
                     part.unlink()
                 lock.close()
         try:
-            sync(self.path)
+            for folder in (self.path, self.path.parent) if number == 1 else (self.path,):
+                sync(folder)
         except OSError as error:
             raise OutputError(
                 f"{self._file(number)}: is in place, but may be lost in a power cut: {error.strerror}; "

@@ -94,12 +94,19 @@ class RecordReader:
             self._plan = plan_reading(worker_bytes, one, small, READING_SHARE, record_copies=_RECORD_COPIES)
         # Small blocks leave memory to long records, and records must not be shorter than those of a shuffle.
         enough = min(self._plan.max_record_bytes, max(_MOST_SHUFFLED, limits.room_bytes // _SHUFFLED_COPIES))
-        for block in halve_blocks(max(_BLOCK_BYTES, _COLUMN_BYTES * len(record_set.source.schema))):
-            needed = self._plan.workers * worker_bytes(block)
-            longest = min(limits.max_record_bytes, (limits.room_bytes - needed) // _RECORD_COPIES)
-            if needed <= READING_SHARE * limits.room_bytes and longest >= enough:
-                self._plan = Reading(self._plan.workers, block, longest)
+        of_columns = _COLUMN_BYTES * len(record_set.source.schema)
+        plans, most = list[Reading](), self._plan.workers
+        for workers in (most >> power for power in range(most.bit_length())):
+            for block in halve_blocks(max(_BLOCK_BYTES, of_columns)):
+                needed = workers * worker_bytes(block)
+                longest = min(limits.max_record_bytes, (limits.room_bytes - needed) // _RECORD_COPIES)
+                if needed <= READING_SHARE * limits.room_bytes and longest >= enough:
+                    plans.append(Reading(workers, block, longest))
+                    break
+            # In half of a block a column takes half as long again; in less, fewer threads are faster.
+            if plans and plans[-1].block_bytes >= of_columns // 2:
                 break
+        self._plan = max(plans, key=lambda plan: plan.block_bytes, default=self._plan)
 
     def infer_schema(self) -> pa.Schema | None:
         """Return the schema of the tables; reads all records if no file states it. None without a decoder."""

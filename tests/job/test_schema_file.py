@@ -115,3 +115,18 @@ def test_an_endless_file_is_not_read_to_its_end() -> None:
         InputError, match=r"^/dev/zero: is longer than 16777216 bytes, so it is no schema file$"
     ):
         read_schema(Path("/dev/zero"))
+
+
+@pytest.mark.parametrize("form", ["dict", "list", "text"])
+def test_types_of_64_levels_are_the_deepest(tmp_path: Path, form: str) -> None:
+    def nest(depth: int) -> object:
+        if form == "text":
+            return "list<" * depth + "int8" + ">" * depth
+        kind: object = "int8"
+        for _ in range(depth):
+            kind = {"b": kind} if form == "dict" else [kind]
+        return kind
+
+    read_schema(write(tmp_path, json.dumps({"a": nest(63)})))
+    with pytest.raises(InputError, match="nests types more than 64 deep"):
+        read_schema(write(tmp_path, json.dumps({"a": nest(64)})))

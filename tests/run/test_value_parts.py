@@ -124,6 +124,8 @@ def test_parts_of_values_are_those_of_a_split_store_to_the_byte(tmp_path: Path):
         assert report.deviation == done.features["split"]["parts"][[*SHARES].index(part)]["deviation"]
         assert report.records == next(one.records for one in done.shards if one.name.startswith(part))
     assert [one.records for one in made.inputs] == [*COUNTS]
+    assert made.deviation is None
+    assert made.records == sum(COUNTS)
 
 
 def test_parts_are_those_of_the_formula(tmp_path: Path):

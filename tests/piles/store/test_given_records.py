@@ -267,5 +267,6 @@ def test_what_is_no_table_is_refused() -> None:
         7,
         [1, 2],
         pl.DataFrame({"a": pl.Series([object()], dtype=pl.Object)}),
+        {"a": pl.Series([object()], dtype=pl.Object)},
     ]:
         assert give(data) is None

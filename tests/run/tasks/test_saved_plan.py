@@ -171,6 +171,20 @@ def test_a_commit_over_a_file_of_others_is_an_error(tmp_path: Path, begins: bool
     assert (tmp_path / "out.jsonl").read_bytes().count(b"\n") == sum(COUNTS)
 
 
+def test_a_plan_to_replace_a_file_does_not_replace_another_of_its_size(tmp_path: Path):
+    inputs = make_inputs(tmp_path / "in", "jsonl", COUNTS)
+    output = tmp_path / "out.jsonl"
+    recshuf.shuffle(inputs, output, seed=1)
+    size = output.stat().st_size
+    run = plan(inputs, str(output), shards=None, overwrite=True)
+    recshuf.shuffle(inputs, output, seed=2, overwrite=True)
+    content = output.read_bytes()
+    assert len(content) == size
+    for stage in STAGES:
+        refuse_late(run, stage)
+    assert output.read_bytes() == content
+
+
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_a_file_of_others_in_the_folder_of_the_output_is_named_by_tasks(tmp_path: Path, overwrite: bool):
     run = plan(make_inputs(tmp_path / "in", "text", COUNTS), f"{tmp_path}/out/", overwrite=overwrite)

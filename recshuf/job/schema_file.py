@@ -43,23 +43,27 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-_NAMES = (
-    *(
-        "null",
-        "bool",
-        "int8",
-        "int16",
-        "int32",
-        "int64",
-        "uint8",
-        "uint16",
-        "uint32",
-        "uint64",
-        "float16",
-        "float32",
-    ),
-    *("float64", "string", "large_string", "binary", "large_binary", "date32", "date64"),
-)
+_NAMES = [
+    "null",
+    "bool",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "float16",
+    "float32",
+    "float64",
+    "string",
+    "large_string",
+    "binary",
+    "large_binary",
+    "date32",
+    "date64",
+]
 _NAMED = {name: pa.type_for_alias(name) for name in _NAMES} | {"json": pa.json_(pa.string())}
 _FLOATS = {name: pa.type_for_alias(name) for name in ("halffloat", "float", "double")}
 """Arrow's own names, which messages show."""

@@ -37,9 +37,9 @@ _PIECE_BYTES = 4 << 20
 def encode_records(
     name: str, lines: NDArray[np.int64], reasons: Sequence[str], records: pa.Array, ending_bytes: int
 ) -> Iterator[tuple[int, memoryview]]:
-    """Yield JSON lines in pieces of about 4 MiB, each with the line number of its first record, given those of all, from 1.
+    """Yield JSON lines in pieces of about 4 MiB, each with the line number of its first record.
 
-    The separator at the end of each record, so many bytes, is left out.
+    `lines` are the line numbers of all records, from 1. The last `ending_bytes` of each record, its separator, are left out.
     """
     texts = pc.binary_slice(records, 0, -ending_bytes or None)
     for start, stop in _cut(texts):
@@ -232,7 +232,7 @@ class Quarantine:
 
 
 def check_path(path: Path, inputs: Sequence[Path], output: Path | None, *, overwrite: bool) -> None:
-    """Check that bad records can be written to a file, beside the file or folder of the output, if it has one."""
+    """Check that bad records can be written to a file. `output` is the file or folder of the output; None for a stream."""
     option, target = f"--on-bad-record quarantine:{path}", real_path(path)
     if output is not None and real_path(output) in (target, *target.parents):
         raise UsageError(f"{option} is or lies in the output; name another file")

@@ -186,7 +186,6 @@ class Stage(ShardPlace):
     is_continued = False
     """Whether `enter` has taken over finished parts of an earlier run."""
     is_left = False
-
     """Whether `remove` did not delete everything, and what is left can be continued."""
 
     @property
@@ -211,10 +210,10 @@ class Stage(ShardPlace):
 
     @abstractmethod
     def enter(self, warn: Callable[[str], None], *, resumes: bool) -> None:
-        """Begin, or take over the finished tasks of a dead run; unless `resumes` is set, they are an `OutputError`.
+        """Begin, or take over what a dead run has finished.
 
-        Others are that nothing can be written, or that another run holds the output. `warn` gets a message when remains of an
-        earlier run are removed.
+        It raises an `OutputError` if a dead run has finished tasks and `resumes` is not set, if nothing can be written, or if
+        another run holds the output. `warn` gets a message when remains of an earlier run are removed.
         """
 
     @abstractmethod

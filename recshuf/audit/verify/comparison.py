@@ -95,15 +95,16 @@ class RecordReader:
         # Small blocks leave memory to long records, and records must not be shorter than those of a shuffle.
         enough = min(self._plan.max_record_bytes, max(_MOST_SHUFFLED, limits.room_bytes // _SHUFFLED_COPIES))
         of_columns = _COLUMN_BYTES * len(record_set.source.schema)
-        plans, most = list[Reading](), self._plan.workers
-        for workers in (most >> power for power in range(most.bit_length())):
+        plans: list[Reading] = []
+        for power in range(self._plan.workers.bit_length()):
+            workers = self._plan.workers >> power
             for block in halve_blocks(max(_BLOCK_BYTES, of_columns)):
                 needed = workers * worker_bytes(block)
                 longest = min(limits.max_record_bytes, (limits.room_bytes - needed) // _RECORD_COPIES)
                 if needed <= READING_SHARE * limits.room_bytes and longest >= enough:
                     plans.append(Reading(workers, block, longest))
                     break
-            # In half of a block a column takes half as long again; in less, fewer threads are faster.
+            # Each halving of a block adds what a column takes beside its values; below a half, fewer threads are faster.
             if plans and plans[-1].block_bytes >= of_columns // 2:
                 break
         self._plan = max(plans, key=lambda plan: plan.block_bytes, default=self._plan)

@@ -34,6 +34,7 @@ OPTIONS: dict[str, Any] = {"seed": 5, "shards": 2, "workers": 1, "memory": "300M
 def start_cluster() -> Iterator[None]:
     """Run a cluster on this machine, whose processes look for packages in the present folder first."""
     ray.init(
+        "local",  # not that of a test which runs beside this one
         num_cpus=1,
         include_dashboard=False,
         log_to_driver=False,

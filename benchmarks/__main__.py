@@ -120,7 +120,7 @@ def say(line: str) -> None:
 
 def describe_command() -> str:
     """Return the command line without folders."""
-    options = [part for part in sys.argv[1:] if "/" not in part]
+    options = [part for part in sys.argv[1:] if "/" not in part and part != "--out"]
     return " ".join(["python -m benchmarks", *options])
 
 

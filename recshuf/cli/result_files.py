@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from recshuf.errors import ForbiddenOutputError, OutputError, UsageError
-from recshuf.storage.reading.local import MANIFEST_SUFFIX
 from recshuf.storage.urls import is_url
 from recshuf.system.paths import real_path, refuse_url
 
@@ -53,6 +52,8 @@ def check_html(
 
 def check_writable(option: str, name: str, output: str | None) -> None:
     """Refuse, before the run, a file whose folder is missing or read-only, or that runs write themselves."""
+    from recshuf.storage.reading.local import MANIFEST_SUFFIX
+
     refuse_url(name)
     if name == "-":
         raise UsageError("-o -: standard output is not possible here; name a file")

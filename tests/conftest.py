@@ -169,12 +169,6 @@ def call(monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[byt
     return call_main
 
 
-@pytest.fixture(params=[1, 4], ids=["serial", "parallel"])
-def cores(request: pytest.FixtureRequest) -> int:
-    """Return the number of workers: every test that asks for it runs serial and parallel."""
-    return request.param
-
-
 @pytest.fixture
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Try failed requests to object stores again at once."""

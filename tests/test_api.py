@@ -13,6 +13,7 @@ import sys
 import typing
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,20 +36,6 @@ if TYPE_CHECKING:
 
 
 TABLE = pa.table({"a": [1, 2]})
-
-
-def test_output_must_be_named(tmp_path: Path):
-    (path,) = make_inputs(tmp_path, "text", [10])
-    with pytest.raises(UsageError, match="no output"):
-        recshuf.shuffle(path)
-
-
-def test_tasks_are_left_to_the_command_line(tmp_path: Path):
-    (path,) = make_inputs(tmp_path, "text", [10])
-    with pytest.raises(
-        UsageError, match=r"^engine tasks: .*recshuf INPUT... -o OUTPUT --engine tasks --plan --report FILE$"
-    ):
-        recshuf.shuffle(path, tmp_path / "out.txt", engine="tasks")
 
 
 def test_paths_are_taken_in_any_iterable(tmp_path: Path):
@@ -87,34 +74,15 @@ def test_an_empty_path_is_named(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["in.txt"]
 
 
-class Calls:
-    def __init__(self) -> None:
-        self.names: list[str] = []
-
-    def start(self, name: str, record_total: int | None, byte_total: int | None) -> None:
-        self.names.append("start")
-
-    def advance(self, records: int, byte_count: int) -> None:
-        self.names.append("advance")
-
-    def warn(self, message: str) -> None:
-        self.names.append("warn")
-
-    def stop(self) -> None:
-        self.names.append("stop")
-
-
-@pytest.mark.parametrize("progress", [True, False, None, Calls()])
-def test_progress_may_be_a_bool_or_an_object(tmp_path: Path, progress):
+def test_progress_may_be_a_bool_or_an_object(tmp_path: Path):
     (path,) = make_inputs(tmp_path, "text", [10])
-    assert recshuf.shuffle(path, tmp_path / "out", progress=progress).records == 10
-    if isinstance(progress, Calls):
-        assert {*progress.names} == {"start", "advance", "stop"}
-        assert isinstance(progress, recshuf.Progress)
-
-
-def test_other_progress_is_refused(tmp_path: Path):
-    (path,) = make_inputs(tmp_path, "text", [10])
+    called: set[str] = set()
+    names = ("start", "advance", "warn", "stop")
+    own = SimpleNamespace(**{name: lambda *_, name=name: called.add(name) for name in names})
+    for number, progress in enumerate((True, False, None, own)):
+        assert recshuf.shuffle(path, tmp_path / f"out{number}", progress=progress).records == 10
+    assert called == {"start", "advance", "stop"}
+    assert isinstance(own, recshuf.Progress)
     for progress in (print, "yes", 1):
         with pytest.raises(UsageError, match="progress: give True, False"):
             recshuf.shuffle(path, tmp_path / "out", progress=progress)
@@ -133,43 +101,36 @@ def test_dir_shows_the_public_names_before_they_are_used():
     assert {*recshuf.__all__} <= {*shown.stdout.split()}
 
 
-def test_sizes_may_be_whole_floats(tmp_path: Path):
-    (path,) = make_inputs(tmp_path, "text", [10])
-    expected = recshuf.plan(path, tmp_path / "out", memory=10**8)
-    assert recshuf.plan(path, tmp_path / "out", memory=10**8 + 10**6) != expected
-    for memory in (1e8, "1e8", "100MB", np.int64(10**8)):
-        assert recshuf.plan(path, tmp_path / "out", memory=memory) == expected
+KINDS = {"a": pa.int16(), "b": pa.list_(pa.string())}
 
 
-@pytest.mark.parametrize(
-    "schema",
-    [
-        pa.schema([("a", pa.int16()), ("b", pa.list_(pa.string()))]),
-        {"a": "int16", "b": ["string"]},
-        {"a": pa.int16(), "b": pa.list_(pa.string())},
-    ],
-)
-def test_schema_may_be_an_object(tmp_path: Path, schema):
-    (tmp_path / "in.jsonl").write_text(json.dumps({"a": 1, "b": ["x"]}) + "\n")
-    recshuf.shuffle(tmp_path / "in.jsonl", tmp_path / "out.parquet", schema=schema)
-    assert pq.read_schema(tmp_path / "out.parquet").types == [pa.int16(), pa.list_(pa.string())]
-
-
-def test_wrong_schema_is_refused(tmp_path: Path):
-    (tmp_path / "in.jsonl").write_text('{"a": 1}\n')
+def test_schema_may_be_an_object_of_fields_and_no_other(tmp_path: Path):
+    given, made = tmp_path / "in.jsonl", tmp_path / "out.parquet"
+    given.write_text(json.dumps({"a": 1, "b": ["x"]}) + "\n")
     for schema in (7, pa.int8(), pa.field("a", pa.int8()), {"a": int}):
         with pytest.raises(recshuf.errors.RecshufError, match="schema: "):
-            recshuf.shuffle(tmp_path / "in.jsonl", tmp_path / "out.parquet", schema=schema)
+            recshuf.shuffle(given, made, schema=schema)
+    for schema in (pa.schema(KINDS), KINDS, {"a": "int16", "b": ["string"]}):
+        recshuf.shuffle(given, made, schema=schema, overwrite=True)
+        assert pq.read_schema(made).types == [*KINDS.values()]
 
 
 def test_messages_name_python_arguments(tmp_path: Path):
     (path,) = make_inputs(tmp_path, "text", [10])
-    with pytest.raises(FileExistsError, match=r"give overwrite=True to replace it"):
-        recshuf.shuffle(path, path)
-    with pytest.raises(UsageError, match=r"^memory 1 is out of range"):
-        recshuf.shuffle(path, tmp_path / "out", memory=1)
-    with pytest.raises(UsageError, match=r"give either against=INPUT..., column=NAME or provenance=True"):
-        recshuf.check(path)
+    refused: list[tuple[Callable[[], object], type[Exception], str]] = [
+        (lambda: recshuf.shuffle(path), UsageError, "no output"),
+        (lambda: recshuf.shuffle(path, path), FileExistsError, "give overwrite=True to replace it"),
+        (lambda: recshuf.shuffle(path, "out", memory=1), UsageError, "^memory 1 is out of range"),
+        (
+            lambda: recshuf.shuffle(path, "out", engine="tasks"),
+            UsageError,
+            "^engine tasks: .* --report FILE$",
+        ),
+        (lambda: recshuf.check(path), UsageError, "either against=INPUT..., column=NAME or provenance=True"),
+    ]
+    for call, kind, message in refused:
+        with pytest.raises(kind, match=message):
+            call()
 
 
 def test_message_and_notes_survive_pickle():
@@ -185,8 +146,13 @@ def test_message_and_notes_survive_pickle():
         assert error.__notes__ == ["continue with the same command and resume=True"]
 
 
-CUT_URLS = [f"{scheme}://bucket/out/" for scheme in (*SCHEMES, *ALIASES, "S3", "file")]
-TAKERS: dict[str, Callable[[Path], object]] = {
+CUT_URLS = [Path(f"{scheme}://bucket/out/") for scheme in (*SCHEMES, *ALIASES, "S3", "file")]
+NO_NAMES: list[tuple[Any, str]] = [
+    *((url, f"^{url}: is a URL in a path object, .*; give the URL as text$") for url in CUT_URLS),
+    ("a\0b", r"'a\\x00b': has a NUL"),
+    ("a\ud800", r"'a\\ud800': has half a character"),
+]
+TAKERS: dict[str, Callable[[Any], object]] = {
     "inputs": lambda cut: recshuf.shuffle(cut, "out/"),
     "one of the inputs": lambda cut: recshuf.shuffle(["in.txt", cut], "out/"),
     "output": lambda cut: recshuf.shuffle("in.txt", cut, shards=2),
@@ -201,14 +167,14 @@ TAKERS: dict[str, Callable[[Path], object]] = {
 }
 
 
-def test_a_url_that_a_path_object_has_cut_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_name_that_no_file_can_have_and_a_url_that_a_path_object_has_cut_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "in.txt").write_text("a\nb\n")
-    for taker, url in product(TAKERS, CUT_URLS):
-        with pytest.raises(
-            UsageError, match=rf"^{Path(url)}: is a URL in a path object, .*; give the URL as text$"
-        ):
-            TAKERS[taker](Path(url))
+    for taker, (name, problem) in product(TAKERS, NO_NAMES):
+        with pytest.raises(UsageError, match=problem):
+            TAKERS[taker](name)
     assert os.listdir(tmp_path) == ["in.txt"]
 
 

@@ -1,15 +1,18 @@
-"""The store of a loader of files: which inputs share one, which have none, and what to do when it is damaged."""
+"""The store of a loader of files: when it is made, which inputs share one, which have none, and what to do when it is damaged."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -34,12 +37,68 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def open_loader(inputs: Any, **options: Any) -> recshuf.PileLoader:
-    return recshuf.PileLoader.from_files(inputs, 5, cache="cache", **options)
+def open_loader(inputs: Any, batch_size: int = 5, **options: Any) -> recshuf.PileLoader:
+    given = {"cache": "cache", "seed": 7, "piles": 3} | options
+    return recshuf.PileLoader.from_files(inputs, batch_size, **given)
 
 
 def list_stores() -> list[Path]:
     return sorted(Path("cache").iterdir()) if Path("cache").exists() else []
+
+
+@pytest.mark.slow
+def test_trainers_do_not_import_what_makes_a_store() -> None:
+    code = (
+        "import sys; from recshuf import PileLoader; print({'recshuf.api', 'recshuf.job'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, timeout=60)
+    assert done.stdout == b"set()\n"
+
+
+def test_epoch_0_is_the_shuffle_of_the_files(data: Path) -> None:
+    recshuf.shuffle(data, "out.parquet", seed=7)
+    assert ids_of(open_loader(data)) == pq.read_table("out.parquet")["id"].to_pylist()
+
+
+def test_the_store_is_taken_again_while_nothing_changes(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = open_loader(data, memory="100MB")
+    monkeypatch.setattr(cached_store, "scatter_store", None)
+    again = open_loader(data, epoch=1, columns=["id", "_id"], output="arrow", workers=1)
+    assert again.state_dict()["store"] == first.state_dict()["store"]
+    assert len(list_stores()) == 1
+
+
+def test_other_inputs_or_options_make_another_store(data: Path) -> None:
+    open_loader(data)
+    open_loader(data, seed=8)
+    open_loader(data, piles=4)
+    os.utime(data / "a.parquet", (1, 1))
+    open_loader(data)
+    pq.write_table(pa.table({"id": [1000]}), data / "b.parquet")
+    assert max(ids_of(open_loader(data, drop_last=False))) == 1000
+    assert len(list_stores()) == 5
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    *(
+        (options, f"^{next(iter(options))}=")
+        for options in (
+            {"mix": 0}, {"prefetch": -1}, {"output": "jax"}, {"rank": 3, "world_size": 2}, {"lanes": 2}, {"epoch": -1},
+            {"reshuffle": "all"}, {"columns": "id"}, {"batch_size": 0},
+        )
+    ),
+    ({"memory": 1}, "^memory 1 is out of range"),
+    ({"inputs": "-"}, "standard input"),
+]  # fmt: skip
+
+
+def test_arguments_are_checked_before_anything_is_written(data: Path) -> None:
+    for options, message in WRONG:
+        with pytest.raises(UsageError, match=message):
+            open_loader(**{"inputs": data} | options)
+    with pytest.raises(TypeError, match="lane"):
+        open_loader(data, lane=2)
+    assert not Path("cache").exists()
 
 
 def test_spellings_that_name_the_same_files_share_a_store(data: Path) -> None:
@@ -74,7 +133,8 @@ def test_files_without_a_common_folder_share_a_store(data: Path) -> None:
     Path("c.txt").write_text("2\n")
     (data.parent / "z").mkdir()
     names = ["data/b.txt", "c.txt", str(data.absolute() / "b.txt"), "./c.txt"]
-    assert open_loader(names).num_records == open_loader(tuple(names)).num_records == 4
+    loaders = [open_loader(given, seed=None) for given in (names, tuple(names))]
+    assert [loader.num_records for loader in loaders] == [4, 4]
     assert len(list_stores()) == 1
 
 
@@ -128,54 +188,44 @@ def test_urls_without_a_version_are_refused(handler: type[Server]) -> None:
     assert len(list_stores()) == (handler is DatedServer)
 
 
-def spoil_snapshot(store: Path) -> None:
-    (store / "snapshot-000001.json").write_text("")
-
-
-def lose_sets(store: Path) -> None:
-    for path in (store / "sets").glob("*.piles"):
-        path.unlink()
-
-
-def cut_sets(store: Path) -> None:
-    for path in (store / "sets").glob("*.piles"):
-        os.truncate(path, 100)
-
-
-@pytest.mark.parametrize("spoil", [spoil_snapshot, lose_sets, cut_sets])
-def test_a_damaged_store_is_made_again_when_it_was_dropped(spoil: Callable[[Path], None]) -> None:
-    open_loader("data", seed=7)
+@pytest.mark.parametrize("harmed", ["snapshot-000001.json", "sets/*.piles", "sets"])
+def test_a_damaged_store_is_made_again_when_it_was_dropped(harmed: str) -> None:
+    open_loader("data")
     (store,) = list_stores()
-    spoil(store)
+    (path,) = store.glob(harmed)
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        os.truncate(path, 50)
     for _ in range(2):
         with pytest.raises(
             PileError, match=rf"^{store}/.*; .*recshuf store drop {store}, and make"
         ) as raised:
-            open_loader("data", seed=7)
+            open_loader("data")
         assert str(raised.value).count("recshuf store drop") == 1
     drop_store(store)
-    assert sorted(ids_of(open_loader("data", seed=7))) == list(range(50))
+    assert sorted(ids_of(open_loader("data"))) == list(range(50))
 
 
 def test_a_file_in_the_place_of_the_cache_is_named(data: Path) -> None:
     for cache in ["data/a.parquet", "data/a.parquet/below/it"]:
         with pytest.raises(OutputError, match=r"^data/a.parquet: is a file; choose another folder$"):
-            recshuf.PileLoader.from_files(data, 5, cache=cache)
+            open_loader(data, cache=cache)
 
 
 @pytest.mark.parametrize("make", [Path.touch, lambda store: (store / "mine").mkdir(parents=True)])
 def test_what_lies_in_the_place_of_a_store_is_to_be_deleted(make: Callable[[Path], None]) -> None:
-    open_loader("data", seed=7)
+    open_loader("data")
     (store,) = list_stores()
     shutil.rmtree(store)
     make(store)
     with pytest.raises(OutputError, match=f"^{store}: is no pile store, .*; delete it$"):
-        open_loader("data", seed=7)
+        open_loader("data")
     if store.is_dir():
         shutil.rmtree(store)
     else:
         store.unlink()
-    assert open_loader("data", seed=7).num_records == 50
+    assert open_loader("data").num_records == 50
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
@@ -198,3 +248,18 @@ def test_a_file_that_comes_while_the_store_is_made_is_an_error_that_leaves_no_st
             open_loader("data")
     assert list_stores() == []
     assert sorted(ids_of(open_loader("data", drop_last=False))) == list(range(51))
+
+
+def test_objects_show_what_they_are(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    with recshuf.PileWriter(path, "a", seed=1, piles=2) as writer:
+        writer.write({"tokens": np.zeros((7, 3), np.int32)})
+        assert repr(writer) == f"PileWriter('{path}', name='a', num_records=7)"
+    assert repr(recshuf.PileStore(path)) == f"PileStore('{path}', snapshot=2, num_records=7, num_bytes=84)"
+    loader = recshuf.PileLoader(path, 2, epoch=3, mix=2, rank=1, world_size=2)
+    shown = f"PileLoader('{path}', batch_size=2, rank=1, world_size=2, epoch=3, mix=2, num_records=7)"
+    assert repr(loader) == shown
+    packed = f"PackedLoader('{path}', tokens=4, column='tokens', batch_size=2)"
+    assert repr(loader.packed(4, column="tokens")) == packed
+    mixed = recshuf.MixLoader({recshuf.PileStore(path): 2}, 2)
+    assert repr(mixed) == f"MixLoader({{'{path}': 2}}, batch_size=2, epoch=0, counts=[6])"

@@ -83,25 +83,12 @@ def run(*command: object, folder: Path, path: Path) -> str:
 def test_the_package_is_installed_and_passes_its_own_tests(package: Path, images: Path, tmp_path: Path):
     pytest.importorskip("hatchling", reason="hatchling is needed to build the package of the page")
     site, out = tmp_path / "site", tmp_path / "out.idx"
-    run(
-        "pip",
-        "install",
-        "-q",
-        "--no-deps",
-        "--no-build-isolation",
-        "--target",
-        site,
-        ".",
-        folder=package,
-        path=site,
-    )
+    options = ("-q", "--no-deps", "--no-build-isolation", "--target", site)
+    run("pip", "install", *options, ".", folder=package, path=site)
     (package / "recshuf_idx.py").unlink()
     assert "passed" in run("pytest", "-q", "-p", "no:cacheprovider", "test_idx.py", folder=package, path=site)
-    (found,) = [
-        one
-        for one in json.loads(run("recshuf", "formats", "--json", folder=package, path=site))
-        if one["package"]
-    ]
+    listed = json.loads(run("recshuf", "formats", "--json", folder=package, path=site))
+    (found,) = [one for one in listed if one["package"]]
     assert (found["name"], found["options"], found["package"]["version"]) == ("idx", ["--nested"], "1.0")
     run("recshuf", images, "-o", out, "--seed", 1, "--verify", folder=tmp_path, path=site)
     assert out.stat().st_size == images.stat().st_size

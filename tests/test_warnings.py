@@ -10,6 +10,7 @@ import pytest
 
 import recshuf
 from recshuf.errors import RecshufWarning
+from tests.support.small_runs import Listener
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,20 +57,12 @@ def test_a_filter_can_make_a_warning_an_error(inputs: Path, tmp_path: Path) -> N
 
 
 def test_a_listener_gets_warnings_in_place_of_python(inputs: Path, tmp_path: Path) -> None:
-    class Heard:
-        texts: list[str] = []  # noqa: RUF012
-
-        def start(self, *_: object) -> None: ...
-        def advance(self, *_: object) -> None: ...
-        def stop(self) -> None: ...
-        def warn(self, message: str) -> None:
-            self.texts.append(message)
-
+    listener = Listener()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        report = recshuf.shuffle(inputs, tmp_path / "out.jsonl", progress=Heard())
-    assert tuple(Heard.texts) == report.warnings
-    assert len(Heard.texts) == 1
+        report = recshuf.shuffle(inputs, tmp_path / "out.jsonl", progress=listener)
+    assert tuple(listener.warnings) == report.warnings
+    assert len(listener.warnings) == 1
 
 
 def test_the_report_of_the_command_has_its_words(call: Run, inputs: Path, tmp_path: Path) -> None:

@@ -145,44 +145,37 @@ def _explain(error: BaseException, verbose: bool | None) -> int:
 
     if isinstance(error, BrokenPipeError) or isinstance(error.__cause__, BrokenPipeError):
         return _SIGNALLED + signal.SIGPIPE
-    code = _explain_kind(error, verbose)
-    for note in getattr(error, "__notes__", ()):
-        say(note)
+    if verbose and not isinstance(error, click.ClickException | UsageError):
+        traceback.print_exception(error)
+    code, text = _describe(error, verbose)
+    for line in (text, *getattr(error, "__notes__", ())):
+        say(line)
     return code
 
 
-def _explain_kind(error: BaseException, verbose: bool | None) -> int:
-    from recshuf.audit.reports.text import say
-
-    if verbose and not isinstance(error, click.ClickException | UsageError):
-        traceback.print_exception(error)
+def _describe(error: BaseException, verbose: bool | None) -> tuple[int, str]:
+    """Return the exit code for an error, and what to say of it."""
     match error:
         case KeyboardInterrupt():
             number = getattr(error, "number", signal.SIGINT)
-            say(f"stopped by {signal.Signals(number).name}")
-            return _SIGNALLED + number
+            return _SIGNALLED + number, f"stopped by {signal.Signals(number).name}"
         case UsageError():
-            say(f"error: {error}")
-            return _WRONG_USAGE
+            return _WRONG_USAGE, f"error: {error}"
         case AlreadyCompleteError():
-            say(f"{error}")
-            return 0
+            return 0, f"{error}"
         case RecshufError():
-            say(f"error: {error}")
+            return FAILED, f"error: {error}"
         case click.ClickException():
-            say(f"error: {_add_remedy(error)}")
-            return error.exit_code
+            return error.exit_code, f"error: {_add_remedy(error)}"
         case MemoryError():
-            say("error: out of memory; give a lower --memory to spill more to disk")
+            return FAILED, "error: out of memory; give a lower --memory to spill more to disk"
         case OSError():
-            say(f"error: {_describe_os_error(error)}")
-        case _:
-            hint = "; run again with -v for the traceback" if verbose is False else ""
-            from recshuf.formats import find_culprit
+            return FAILED, f"error: {_describe_os_error(error)}"
+    from recshuf.formats import find_culprit
 
-            what = f"{culprit} has failed" if (culprit := find_culprit(error)) else "internal error"
-            say(f"{what}: {type(error).__name__}: {error} ({_find_origin(error)}){hint}")
-    return FAILED
+    hint = "; run again with -v for the traceback" if verbose is False else ""
+    what = f"{culprit} has failed" if (culprit := find_culprit(error)) else "internal error"
+    return FAILED, f"{what}: {type(error).__name__}: {error} ({_find_origin(error)}){hint}"
 
 
 def _add_remedy(error: click.ClickException) -> str:

@@ -24,9 +24,7 @@ HELP_SETTINGS: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
 """Context settings of every command."""
 WIDE_HELP_SETTINGS = HELP_SETTINGS | {"max_content_width": 110}
 """Those of commands whose help has long lines."""
-HELP_OF_VERBOSE = "Print tracebacks of errors."
 HELP_OF_DETAILS = "Print details, and tracebacks of errors."
-HELP_OF_QUIET = "Print errors only."
 HELP_OF_QUIET_RESULT = "Print errors only; the exit code is the result."
 _VERBOSE = "recshuf.verbose"
 
@@ -103,11 +101,11 @@ def make_output_option(metavar: str, text: str, name: str = "output") -> click.O
     return click.Option(["-o", "--output", name], type=GivenPath(), metavar=metavar, help=text)
 
 
-def make_quiet_option(text: str = HELP_OF_QUIET) -> click.Option:
+def make_quiet_option(text: str = "Print errors only.") -> click.Option:
     return click.Option(["-q", "--quiet"], is_flag=True, help=text)
 
 
-def make_verbose_option(text: str = HELP_OF_VERBOSE) -> click.Option:
+def make_verbose_option(text: str = "Print tracebacks of errors.") -> click.Option:
     return click.Option(["-v", "--verbose"], is_flag=True, help=text, callback=_note_verbose)
 
 
@@ -169,14 +167,9 @@ class Wording(NamedTuple):
 
 
 class GroupedCommand(click.Command):
-    """A command whose help groups its options.
+    """A command whose help groups its options; the callback gets ``inputs`` and all options as keyword arguments.
 
-    Parameters
-    ----------
-    callback
-        Called with ``inputs`` and all options as keyword arguments.
-    own
-        Headings in their order, with further options, which come first. Those under General come last.
+    `own` has headings in their order, with further options, which come first. Those under General come last.
     """
 
     def __init__(

@@ -176,20 +176,15 @@ def write_json(name: str, values: dict[str, object]) -> None:
 
 def write_whole(path: Path, content: bytes) -> None:
     """Write a file atomically; an error names it."""
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        _write_or_replace(path, content)
+        if path.exists() and not path.is_file():
+            path.write_bytes(content)  # a device or a pipe cannot be replaced
+        else:
+            unfinished.write_bytes(content)
+            unfinished.replace(path)
     except OSError as error:
         error.filename = error.filename or str(path)
         raise
-
-
-def _write_or_replace(path: Path, content: bytes) -> None:
-    if path.exists() and not path.is_file():
-        path.write_bytes(content)  # a device or a pipe cannot be replaced
-        return
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        unfinished.write_bytes(content)
-        unfinished.replace(path)
     finally:
         unfinished.unlink(missing_ok=True)

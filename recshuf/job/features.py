@@ -90,7 +90,6 @@ class GroupBy:
     fields: tuple[str, ...]
     order: GroupOrder = "input"
     flag: ClassVar[str] = "--group-by"
-    keeps_keys_together: ClassVar[bool] = True
     counts_records: ClassVar[bool] = False
 
     @property
@@ -109,8 +108,6 @@ class Dedup:
     """Empty for whole records."""
     flag: ClassVar[str] = "--dedup"
     word_count: ClassVar[int] = 2
-    keeps_keys_together: ClassVar[bool] = False
-    """By positions: shards are ranges of keys."""
     counts_records: ClassVar[bool] = False
 
     def to_json(self) -> dict[str, object]:
@@ -127,7 +124,6 @@ class SplitFiles:
     seed: int = 0
     flag: ClassVar[str] = "--split"
     word_count: ClassVar[int] = 2
-    keeps_keys_together: ClassVar[bool] = False
 
     @property
     def counts_records(self) -> bool:
@@ -145,7 +141,6 @@ class Mixture:
     weights: tuple[Fraction, ...] = ()
     copies: tuple[Fraction, ...] = ()
     word_count: ClassVar[int] = 1
-    keeps_keys_together: ClassVar[bool] = False
 
     @property
     def counts_records(self) -> bool:
@@ -212,8 +207,11 @@ def choose_feature(options: Options) -> Feature | None:
             f"{given[0]} and {given[1]}: give one of them in a run; the output of one run can be the input of the next"
         )
     _check_companions(options)
-    _check_sample(options)
     if options["group_by"] is not None:
+        if options["head_count"] is not None:
+            raise UsageError(
+                "--head-count: not with --group-by, as it would cut groups; sample in a run of its own, with another --seed, and group its output"
+            )
         return GroupBy(
             split_names("--group-by", options["group_by"]) or (), _choose_order(options["group_order"])
         )
@@ -228,14 +226,6 @@ def choose_feature(options: Options) -> Feature | None:
     if options["copies"] is not None:
         return Mixture(copies=_parse_numbers("--copies", options["copies"]))
     return None
-
-
-def _check_sample(options: Options) -> None:
-    """Refuse a number of records where it would cut what is kept together."""
-    if options["group_by"] is not None and options["head_count"] is not None:
-        raise UsageError(
-            "--head-count: not with --group-by, as it would cut groups; sample in a run of its own, with another --seed, and group its output"
-        )
 
 
 def _check_companions(options: Options) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from recshuf.dataclass import dataclass
 from recshuf.errors import UsageError
 from recshuf.interfaces import ReadOptions, TableName, WriteOptions
-from recshuf.job.features import Feature, Mixture, SplitFiles, describe_feature
+from recshuf.job.features import Feature, GroupBy, Mixture, SplitFiles, describe_feature
 from recshuf.job.options import LOCAL, OPTIONS, PROCESSES, Options, check_engine
 from recshuf.job.sizing import count_whole
 from recshuf.piles.layout import SPILL_COMPRESSIONS
@@ -97,6 +97,8 @@ class Job:
                 f"--spill-compression {self.options['spill_compression']} is not possible; choose one of "
                 f"{', '.join(SPILL_COMPRESSIONS)}"
             )
+        if "-" in self.inputs and len(self.inputs) > 1:
+            raise UsageError("standard input (-) cannot be mixed with other inputs; give it alone")
         self._check_tables()
         if self.options["resume"] and (self.reads_stdin or self.writes_stdout):
             raise UsageError(
@@ -111,16 +113,12 @@ class Job:
         self._check_mixture()
         self._check_engine()
         self._check_temp_url()
-        if "-" in self.inputs and len(self.inputs) > 1:
-            raise UsageError("standard input (-) cannot be mixed with other inputs; give it alone")
 
     def _check_tables(self) -> None:
         """Refuse what needs inputs that stay as they are for another process, or for a second reading."""
         table = next((name for name in self.inputs if isinstance(name, TableName)), None)
         if table is None:
             return
-        if "-" in self.inputs:
-            raise UsageError("standard input (-) cannot be mixed with other inputs; give it alone")
         if self.options["resume"]:
             raise UsageError(
                 f"--resume: {table} is held by this program, and nothing tells whether it is the one of the run that died; "
@@ -267,7 +265,7 @@ class Job:
 
     @property
     def keeps_keys_together(self) -> bool:
-        return self.feature is not None and self.feature.keeps_keys_together
+        return isinstance(self.feature, GroupBy)
 
     @property
     def holds_tables(self) -> bool:

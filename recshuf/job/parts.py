@@ -7,7 +7,7 @@ gather some shards each, and last the commit.
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import accumulate, chain, pairwise
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
 from recshuf.dataclass import dataclass
@@ -112,52 +112,31 @@ def divide(plan: Plan, byte_counts: Sequence[int], fragments: Mapping[int, Seque
     """
     runs = plan.pile_count // plan.region_piles
     set_bytes = size_sets(plan, sum(byte_counts))
-    sets = _fill_sets(_cut_inputs(set_bytes, byte_counts, fragments), set_bytes)
-    most = min(_MOST_GATHER_TASKS, max(1, runs // LEAST_RUNS))
-    return TaskPlan(
-        PileLayout(plan.pile_count, plan.region_piles, _find_first_sets(sets)),
-        plan.block_bytes,
-        tuple(map(tuple, sets)),
-        _find_counted(sets),
-        most if plan.shard_count is None else min(most, plan.shard_count),
-    )
-
-
-def _cut_inputs(
-    set_bytes: int, byte_counts: Sequence[int], fragments: Mapping[int, Sequence[int | None]]
-) -> list[tuple[InputPart, int]]:
-    """Return parts that fill about a pile set, or whole inputs, with their bytes."""
-    pieces: list[tuple[InputPart, int]] = []
+    pieces: list[InputPart] = []
+    piece_bytes: list[int] = []
     for index, byte_count in enumerate(byte_counts):
         parts = [InputPart(index)]
         if index in fragments:
             parts = _cut(index, fragments[index], max(1, byte_count // set_bytes))
-        pieces += [(part, byte_count // len(parts)) for part in parts]
-    return pieces
-
-
-def _fill_sets(pieces: Sequence[tuple[InputPart, int]], set_bytes: int) -> list[list[InputPart]]:
-    """Return the parts of each pile set; one that is not a whole input fills a set, so that the next is in another."""
-    numbers = assign_sets([byte_count for _, byte_count in pieces], set_bytes, MOST_SETS)
+        pieces += parts
+        piece_bytes += [byte_count // len(parts)] * len(parts)
+    # A part that is not a whole input fills a set, so that the next is in another.
+    numbers = assign_sets(piece_bytes, set_bytes, MOST_SETS)
     sets: list[list[InputPart]] = [[] for _ in range(max(numbers, default=-1) + 1)]
-    for (part, _), number in zip(pieces, numbers, strict=True):
+    first_sets: dict[int, int] = {}
+    for part, number in zip(pieces, numbers, strict=True):
         sets[number].append(part)
-    return sets
-
-
-def _find_first_sets(sets: Sequence[Sequence[InputPart]]) -> tuple[int, ...]:
-    first: dict[int, int] = {}
-    for number, parts in enumerate(sets):
-        for part in parts:
-            first.setdefault(part.input_index, number)
-    return tuple(first.values())
-
-
-def _find_counted(sets: Sequence[Sequence[InputPart]]) -> tuple[InputPart, ...]:
-    """Return the parts whose rows must be known to number those of the next part."""
-    parts = list(chain.from_iterable(sets))
-    unknown = {(part.input_index, part.start) for part in parts if part.first_row < 0}
-    return tuple(part for part in parts if (part.input_index, part.stop) in unknown)
+        first_sets.setdefault(part.input_index, number)
+    # The rows of a part must be known to number those of the next one.
+    unknown = {(part.input_index, part.start) for part in pieces if part.first_row < 0}
+    most = min(_MOST_GATHER_TASKS, max(1, runs // LEAST_RUNS))
+    return TaskPlan(
+        PileLayout(plan.pile_count, plan.region_piles, tuple(first_sets.values())),
+        plan.block_bytes,
+        tuple(map(tuple, sets)),
+        tuple(part for part in pieces if (part.input_index, part.stop) in unknown),
+        most if plan.shard_count is None else min(most, plan.shard_count),
+    )
 
 
 def _cut(index: int, records: Sequence[int | None], count: int) -> list[InputPart]:

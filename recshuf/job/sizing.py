@@ -209,35 +209,6 @@ def halve_blocks(largest: int) -> list[int]:
     return [largest >> power for power in range((largest // SMALLEST_BLOCK).bit_length())]
 
 
-def plan_reading(
-    worker_bytes: Callable[[int], int],
-    limits: Limits,
-    blocks: Sequence[int],
-    share: float = STAYING_SHARE,
-    least_shared_block: int = 0,
-    record_copies: int = 12,
-) -> Reading:
-    """Return a plan for reading inputs within a share of memory: as many workers as fit, then the largest blocks.
-
-    Parameters
-    ----------
-    worker_bytes
-        Memory of one worker, by block size.
-    blocks
-        Block sizes, descending. One worker with the last size may take all memory.
-    least_shared_block
-        Least block size with several workers.
-    record_copies
-        How often the memory beside blocks holds the longest record. Default: 12, which suits a shuffle.
-    """
-    return fit(
-        lambda tried: choose_reading(
-            worker_bytes, tried, blocks, share, least_shared_block, "reading", record_copies
-        ),
-        limits,
-    )
-
-
 def choose_reading(
     worker_bytes: Callable[[int], int],
     limits: Limits,
@@ -247,7 +218,21 @@ def choose_reading(
     what: str,
     record_copies: int = 12,
 ) -> Reading:
-    """Do what `plan_reading` does; `what` names the step when it raises `TooLittle`."""
+    """Return how to read inputs within a share of memory: by as many workers as fit, then with the largest blocks.
+
+    Parameters
+    ----------
+    worker_bytes
+        Memory of one worker, by block size.
+    blocks
+        Block sizes, descending. One worker with the last size may take all memory.
+    least_shared_block
+        Least block size with several workers.
+    what
+        Names the step when it raises `TooLittle`.
+    record_copies
+        How often the memory beside blocks holds the longest record. Default: 12, which suits a shuffle.
+    """
     room_bytes = limits.room_bytes
     for workers in range(limits.workers, 0, -1):
         for block in (size for size in blocks if workers == 1 or size >= least_shared_block):

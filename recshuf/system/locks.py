@@ -44,31 +44,34 @@ def share_folder(folder: Path, output: str) -> int:
 def _try_lock(folder: Path, output: str, kind: int) -> int | None:
     """Return a descriptor that holds the lock of a folder; None if the folder was removed."""
     try:
-        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        return _open_locked(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, kind | fcntl.LOCK_NB)
     except FileNotFoundError:
         return None  # the run that held it has just removed it
+    except BlockingIOError:
+        raise OutputError(
+            f"{output}: another run is writing it (it holds {folder}); wait for its end, or choose another output"
+        ) from None
     except OSError as error:
         if error.errno not in (errno.ENOTDIR, errno.ELOOP):
             raise
         raise OutputError(f"{folder}: is no folder of an earlier run; remove it first") from error
+
+
+def _open_locked(path: Path, flags: int, kind: int, mode: int = 0o600) -> int | None:
+    """Return a descriptor that holds the lock of what a path leads to; None if the path leads elsewhere by then."""
+    descriptor = os.open(path, flags | os.O_CLOEXEC, mode)
     try:
-        fcntl.flock(lock, kind | fcntl.LOCK_NB)
-        if not _is_same(lock, folder):
-            os.close(lock)
-            return None
-    except BlockingIOError:
-        os.close(lock)
-        raise OutputError(
-            f"{output}: another run is writing it (it holds {folder}); wait for its end, or choose another output"
-        ) from None
+        fcntl.flock(descriptor, kind)
+        if _is_same(descriptor, path, may_be_link=not flags & os.O_NOFOLLOW):
+            return descriptor
     except BaseException:
-        with suppress(OSError):
-            os.close(lock)
+        os.close(descriptor)
         raise
-    return lock
+    os.close(descriptor)
+    return None
 
 
-def _is_same(descriptor: int, path: Path, *, may_be_link: bool = False) -> bool:
+def _is_same(descriptor: int, path: Path, *, may_be_link: bool = True) -> bool:
     """Tell whether the path still leads to the open file."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.stat(follow_symlinks=may_be_link))
@@ -85,7 +88,7 @@ class Lease:
 
     def holds(self, path: Path) -> bool:
         """Tell whether a path leads to the file."""
-        return _is_same(self._descriptor, path, may_be_link=True)
+        return _is_same(self._descriptor, path)
 
     def close(self) -> None:
         """Give the lock back. Idempotent."""
@@ -114,16 +117,10 @@ def wait_exclusive(path: Path) -> int:
 
 
 def _lock_file(path: Path, mode: int, kind: int) -> int:
-    while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
-        try:
-            fcntl.flock(descriptor, kind)
-            if _is_same(descriptor, path):
-                return descriptor
-        except BaseException:
-            os.close(descriptor)
-            raise
-        os.close(descriptor)  # who held it has unlinked it
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
+    while (descriptor := _open_locked(path, flags, kind, mode)) is None:
+        pass  # who held it has unlinked it
+    return descriptor
 
 
 def lock_existing(path: Path) -> int:
@@ -131,23 +128,16 @@ def lock_existing(path: Path) -> int:
 
     FileNotFoundError if the file is gone, BlockingIOError if it is locked.
     """
-    try:
-        return _lock_existing(
-            path, os.O_RDWR, fcntl.LOCK_EX
-        )  # as NFS locks no file alone that is open for reading
+    try:  # as NFS locks no file alone that is open for reading
+        return _lock_existing(path, os.O_RDWR, fcntl.LOCK_EX)
     except PermissionError:
         return _lock_existing(path, os.O_RDONLY, fcntl.LOCK_EX)
 
 
 def _lock_existing(path: Path, flags: int, kind: int) -> int:
-    descriptor = os.open(path, flags | os.O_CLOEXEC)
-    try:
-        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-        if not _is_same(descriptor, path, may_be_link=True):
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
-    except BaseException:
-        os.close(descriptor)
-        raise
+    descriptor = _open_locked(path, flags, kind | fcntl.LOCK_NB)
+    if descriptor is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
     return descriptor
 
 

@@ -10,7 +10,7 @@ import sys
 from contextlib import redirect_stdout
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -26,6 +26,9 @@ from benchmarks.measure import LimitError, measure
 from benchmarks.memory_group import open_group
 from benchmarks.report import make_report
 from benchmarks.suite import Settings, run_case
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 SIZE = 1_000_000
 
@@ -61,19 +64,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("benchmarks")
 
 
-def run_fakes(folder: Path, *contenders: Contender, **options: Any) -> dict[str, Any]:
+def run_fakes(
+    folder: Path, *contenders: Contender, say: Callable[[str], object] = lambda _: None, **options: Any
+) -> dict[str, Any]:
     """Run contenders on a few lines and return the report."""
     given = {"rounds": 1, "limit_seconds": 60, "patience_seconds": 60} | options
-    case = Case(
-        "lines",
-        Data("lines20", ".txt"),
-        "out.txt",
-        contenders,
-        records="lines",
-        promises=(Promise("other", 2),),
-    )
+    data, promises = Data("lines20", ".txt"), (Promise("other", 2),)
+    case = Case("lines", data, "out.txt", contenders, records="lines", promises=promises)
     settings = Settings(folder, 100_000, workers=2, **given)
-    return make_report([run_case(case, settings, lambda _: None)], "python -m benchmarks", 100_000)
+    return make_report([run_case(case, settings, say)], "python -m benchmarks", 100_000)
 
 
 def find_contender(report: dict[str, Any], name: str) -> dict[str, Any]:
@@ -139,25 +138,9 @@ def test_recshuf_itself_must_be_right(folder: Path) -> None:
 @pytest.mark.usefixtures("modules_are_called")
 def test_rounds_alternate_and_ratios_are_those_of_the_medians(folder: Path) -> None:
     said: list[str] = []
-    contenders = (SORT, name_shell("other", 'cp "$1" "$2"'))
-    case = Case(
-        "lines",
-        Data("lines20", ".txt"),
-        "out.txt",
-        contenders,
-        records="lines",
-        promises=(Promise("other", 2),),
-    )
-    found = run_case(case, Settings(folder, 100_000, 3, 60, 60, 2), said.append)
-    assert [line.split(":")[0].split(", ")[2] for line in said] == [
-        "recshuf",
-        "other",
-        "other",
-        "recshuf",
-        "recshuf",
-        "other",
-    ]
-    report = make_report([found], "", 100_000)
+    report = run_fakes(folder, SORT, name_shell("other", 'cp "$1" "$2"'), say=said.append, rounds=3)
+    order = ["recshuf", "other", "other", "recshuf", "recshuf", "other"]
+    assert [line.split(":")[0].split(", ")[2] for line in said] == order
     ours, other = (find_contender(report, name) for name in (OURSELVES, "other"))
     for figure in ("seconds", "cpu_seconds"):
         for each in (ours, other):
@@ -264,9 +247,6 @@ def check_chart(path: Path, said: str) -> None:
         assert "no chart: matplotlib is missing" in said
         pytest.skip("no chart: matplotlib is not installed; the extra `bench` has it")
     assert path.read_bytes().startswith(b"\x89PNG")
-
-
-# What is done before a run
 
 
 # Growth

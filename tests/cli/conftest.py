@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import pytest
 
+from tests.support.output_trees import list_tree
 from tests.support.processes.command_line import assert_one_line, numbers
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.conftest import Run
 
 
@@ -34,22 +35,16 @@ class Refuse(Protocol):
     def __call__(self, line: str | tuple[object, ...], *words: str, code: int = 2) -> None: ...
 
 
-def read_all() -> dict[str, bytes | None]:
-    """Return the names here, with the content of files."""
-    found = [Path(folder) / name for folder, folders, files in os.walk(".") for name in folders + files]
-    return {str(path): path.read_bytes() if path.is_file() else None for path in found}
-
-
 @pytest.fixture
 def refuse(call: Run, folder: Path) -> Refuse:
     """Return a function that calls the command in the folder, the word EMPTY standing for an empty one."""
 
     def check(line: str | tuple[object, ...], *words: str, code: int = 2) -> None:
-        before = read_all()
+        before = list_tree(folder)
         given = line.split() if isinstance(line, str) else line
         result = call(*("" if word == "EMPTY" else str(word) for word in given))
         assert (result.returncode, result.stdout) == (code, b""), line
         assert_one_line(result.stderr, *words)
-        assert read_all() == before
+        assert list_tree(folder) == before
 
     return check

@@ -73,6 +73,9 @@ WRONG = {
 """Words after the input, by what is wrong with them."""
 
 
+UNHEARD = ("-", 'check "$1" --column text', 'check "$1" --column text --json')
+
+
 class TestUsage:
     def test_typo_gets_a_suggestion(self, refuse: Refuse) -> None:
         refuse("--shrads 3", "error", "No such option", "--shrads", "--shards")
@@ -92,19 +95,12 @@ class TestUsage:
         assert result.returncode == 2
         assert_one_line(result.stderr, "INPUT", "--help")
 
-    @pytest.mark.parametrize("closed", mostly_slow(["<&-", ">&-"], ">&-"))
-    def test_closed_stream(self, closed: str) -> None:
-        script = f'"$0" -m recshuf - {closed}'
-        result = subprocess.run(
-            ["/bin/sh", "-c", script, sys.executable], capture_output=True, timeout=DEADLINE
-        )
-        assert result.returncode == 2
-        assert_one_line(result.stderr, "closed")
-
-    @pytest.mark.slow
-    @pytest.mark.parametrize("more", ["", "--json"])
-    def test_a_check_with_standard_output_closed_tells_by_its_exit_code(self, lines: Path, more: str) -> None:
-        script = f'"$0" -m recshuf check "$1" --column text {more} >&-'
-        command = ["/bin/sh", "-c", script, sys.executable, lines]
+    @pytest.mark.parametrize("words", mostly_slow(["- <&-", *(f"{line} >&-" for line in UNHEARD)], "- >&-"))
+    def test_closed_stream(self, lines: Path, words: str) -> None:
+        """A check tells by its exit code."""
+        command = ["/bin/sh", "-c", f'"$0" -m recshuf {words}', sys.executable, lines]
         result = subprocess.run(command, capture_output=True, timeout=DEADLINE)
-        assert (result.returncode, result.stderr) == (3, b"")
+        assert (result.returncode, b"closed" in result.stderr) == (
+            (3, False) if "check" in words else (2, True)
+        )
+        assert result.stderr.count(b"\n") == (result.returncode == 2)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from recshuf.cli import main
 from recshuf.records.keys import MAX_PILES
+from recshuf.version import __version__
 from tests.support import options_page
 
 if TYPE_CHECKING:
@@ -25,24 +26,14 @@ class TestHelp:
         assert "_RECSHUF_COMPLETE=bash_source recshuf" in text
         assert " -h, --help " in text
 
-    def test_short_option_gives_the_same(self, call: Run) -> None:
-        assert call("-h").stdout == call("--help").stdout
-
-    def test_version(self, call: Run) -> None:
-        import recshuf
-
-        result = call("--version")
-        assert result.stdout == f"recshuf {recshuf.version.__version__}\n".encode()
-        assert (result.returncode, result.stderr) == (0, b"")
-
-    def test_imports_nothing_heavy(self) -> None:
+    def test_version_and_help_import_nothing_heavy(self) -> None:
         code = (
             "import sys; from recshuf.cli.main import main;"
             "sys.argv = ['recshuf', '--version']; main(); sys.argv = ['recshuf', '--help']; main();"
             "print(*{'numpy', 'pyarrow', 'rich', 'psutil', 'h5py'} & set(sys.modules), file=sys.stderr)"
         )
         result = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
-        assert result.stdout.count(b"recshuf") > 2
+        assert result.stdout.startswith(f"recshuf {__version__}\nUsage: recshuf ".encode())
         assert result.stderr.split() == []
 
     def test_completion(self, run: Run) -> None:
@@ -59,10 +50,10 @@ def test_help_names_every_command_and_says_in_words_what_an_option_takes(call: R
     for words in ((), ("scatter",)):
         text = " ".join(call(*words, "--help").stdout.decode().split())
         assert f"Number of piles, 1 to {MAX_PILES:,}" in text
-    for name in sorted(main.commands.commands):
-        shown = call(name, "--help").stdout.decode()
+    for words in ((), *((name,) for name in sorted(main.commands.commands))):
+        shown = call(*words, "--help").stdout.decode()
         assert "Usage: recshuf" in shown
-        assert call(name, "-h").stdout.decode() == shown
+        assert call(*words, "-h").stdout.decode() == shown
         assert not [line for line in shown.splitlines() if line.endswith("]") and "  [" in line]
 
 

@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,7 +16,6 @@ from recshuf.piles.kept.upkeep import drop_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from tests.conftest import Result, Run
 
@@ -49,35 +49,32 @@ def follow(advice: bytes, call: Run) -> None:
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-def spoil_snapshot(store: Path, file: Path) -> None:
-    (store / "snapshot-000001.json").write_bytes(b"?")
+def exchange_set(file: Path) -> None:
+    folder = file.parents[2]
+    recshuf.scatter(folder / "in.txt", folder / "other", seed=6, piles=2)
+    (folder / "other" / "sets" / file.name).replace(file)
 
 
-def lose_set(store: Path, file: Path) -> None:
-    file.unlink()
+def spoil_slice(file: Path) -> None:
+    content = file.read_bytes()
+    file.write_bytes(content[:48] + b"\xff" * 32 + content[80:])
 
 
-def cut_set(store: Path, file: Path) -> None:
-    os.truncate(file, 100)
+SPOILS: dict[str, Callable[[Path], object]] = {
+    "snapshot spoiled": lambda file: (file.parents[1] / "snapshot-000001.json").write_bytes(b"?"),
+    "set lost": Path.unlink,
+    "set cut": lambda file: os.truncate(file, 100),
+    "set of another store": exchange_set,
+    "slice spoiled": spoil_slice,
+}
 
 
-def exchange_set(store: Path, file: Path) -> None:
-    recshuf.scatter(store.parent / "in.txt", store.parent / "other", seed=6, piles=2)
-    (store.parent / "other" / "sets" / file.name).replace(file)
-
-
-def spoil_slice(store: Path, file: Path) -> None:
-    with file.open("r+b") as opened:
-        opened.seek(48)
-        opened.write(b"\xff" * 32)
-
-
-@pytest.mark.parametrize("spoil", [spoil_snapshot, lose_set, cut_set, exchange_set, spoil_slice])
-def test_a_damaged_store_is_made_again(store: Path, call: Run, spoil: Callable[[Path, Path], None]) -> None:
+@pytest.mark.parametrize("spoil", SPOILS.values(), ids=SPOILS)
+def test_a_damaged_store_is_made_again(store: Path, call: Run, spoil: Callable[[Path], object]) -> None:
     assert gather(store, call).returncode == 0
     expected = (store.parent / "out.txt").read_bytes()
     (file,) = (store / "sets").iterdir()
-    spoil(store, file)
+    spoil(file)
     done = gather(store, call)
     assert done.returncode == 1
     assert scatter(store, call).returncode == 1

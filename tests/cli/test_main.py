@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from recshuf.errors import DiskFullError, InputError, MemoryLimitError, PileError, UsageError
-from tests.support.processes.command_line import COMMAND, DEADLINE, assert_one_line
+from tests.support.processes.command_line import assert_one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from tests.conftest import Run
 
 
@@ -83,33 +80,20 @@ class TestErrors:
         ],
     )
     @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-    def test_full_device(self, lines: Path, arguments: str, name: str) -> None:
-        result = self._run_on_full_device(lines.parent, arguments.split(), {})
+    def test_full_device(self, run: Run, lines: Path, arguments: str, name: str) -> None:
+        streams = {"capture_output": False, "stderr": subprocess.PIPE}
+        with Path("/dev/full").open("wb") as full:
+            result = run(*arguments.split(), cwd=lines.parent, stdout=full, **streams)
         assert result.returncode == 1
         assert_one_line(result.stderr, f"error: {name}: no space left", "; free some, or choose another")
         assert os.listdir(lines.parent) == [lines.name]
 
-    def _run_on_full_device(
-        self, folder: Path, arguments: Sequence[str], variables: dict[str, str]
-    ) -> subprocess.CompletedProcess[bytes]:
-        with Path("/dev/full").open("wb") as full:
-            return subprocess.run(
-                [*COMMAND, *arguments],
-                cwd=folder,
-                env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))} | variables,
-                stdout=full,
-                stderr=subprocess.PIPE,
-                timeout=DEADLINE,
-            )
-
     @pytest.mark.parametrize(
         "arguments", [(), *(pytest.param((word,), marks=pytest.mark.slow) for word in ("--plan", "--help"))]
     )
-    def test_closed_pipe_ends_quietly(self, lines: Path, arguments: tuple[str, ...]) -> None:
+    def test_closed_pipe_ends_quietly(self, run: Run, lines: Path, arguments: tuple[str, ...]) -> None:
         reader, writer = os.pipe()
         os.close(reader)
         with os.fdopen(writer, "wb") as pipe:
-            result = subprocess.run(
-                [*COMMAND, lines, *arguments], stdout=pipe, stderr=subprocess.PIPE, timeout=DEADLINE
-            )
+            result = run(lines, *arguments, capture_output=False, stdout=pipe, stderr=subprocess.PIPE)
         assert (result.returncode, result.stderr) == (141, b"")

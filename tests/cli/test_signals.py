@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import textwrap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -23,7 +23,6 @@ from tests.support.processes.command_line import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from tests.conftest import Run
@@ -103,25 +102,7 @@ class TestSignals:
 def test_an_error_that_a_signal_led_to_is_told_as_the_signal(
     call: Run, lines: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
-    """Python's own locks raise one where a signal interrupts them in the wrong moment; and Ray, while it waits."""
-
-    def shuffle(*_: object, **__: object) -> None:
-        try:
-            os.kill(os.getpid(), signal.SIGTERM)
-        finally:
-            error.add_note("finished parts are kept")
-            raise error
-
-    monkeypatch.setattr("recshuf.api.runs.shuffle", shuffle)
-    done = call(lines)
-    assert done.returncode == 128 + signal.SIGTERM
-    assert done.stderr.splitlines() == [b"recshuf: stopped by SIGTERM", b"recshuf: finished parts are kept"]
-
-
-def test_a_second_signal_does_not_cut_the_clean_up_short(
-    call: Run, lines: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cleaned: list[bool] = []
+    """As Python's own locks raise one in the wrong moment, and Ray while it waits. Further signals change nothing."""
 
     def shuffle(*_: object, **__: object) -> None:
         try:
@@ -129,11 +110,13 @@ def test_a_second_signal_does_not_cut_the_clean_up_short(
         finally:
             for number in SIGNALS:
                 os.kill(os.getpid(), number)
-            cleaned.append(True)
+            error.add_note("finished parts are kept")
+            raise error
 
     monkeypatch.setattr("recshuf.api.runs.shuffle", shuffle)
-    assert call(lines).returncode == 128 + signal.SIGTERM
-    assert cleaned == [True]
+    done = call(lines)
+    assert done.returncode == 128 + signal.SIGTERM
+    assert done.stderr.splitlines() == [b"recshuf: stopped by SIGTERM", b"recshuf: finished parts are kept"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
@@ -166,44 +149,18 @@ def test_a_signal_names_the_work_folder_that_it_leaves(
     assert call(*command, "--resume").returncode == 0
 
 
-def stop_waiting(
-    command: list[str | Path], wait: Callable[[subprocess.Popen[bytes]], object], **options: str
+@pytest.mark.parametrize("unbuffered", ["", pytest.param("1", marks=pytest.mark.slow)])
+def test_a_signal_ends_a_run_whose_output_nobody_reads(
+    lines: Path, monkeypatch: pytest.MonkeyPatch, unbuffered: str
 ) -> None:
-    """Signal a command whose thread waits in a pipe, and cannot be woken."""
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen([*COMMAND, *command], **pipes, env=os.environ | options) as child:
-        wait(child)
+    """The pipe holds no more of the records, and nothing wakes the thread that writes."""
+    lines.write_bytes(b"x" * 99 + b"\n" + b"".join(b"%099d\n" % i for i in range(20_000)))
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
+    command = [*COMMAND, lines, "--temp-dir", lines.parent]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+        assert select.select([child.stdout], [], [], DEADLINE)[0]
         child.send_signal(signal.SIGTERM)
-        assert child.wait(DEADLINE) == 143
+        assert child.wait(DEADLINE) == 128 + signal.SIGTERM
         assert child.stderr is not None
         assert_one_line(child.stderr.read(), "SIGTERM")
-
-
-def has_some(pipe: Any) -> bool:
-    """Wait for something in a pipe; it holds no more of the records."""
-    return bool(select.select([pipe], [], [], DEADLINE)[0])
-
-
-@pytest.fixture
-def many(tmp_path: Path) -> Path:
-    """Return a file of more records than a pipe holds."""
-    path = tmp_path / "lines.txt"
-    path.write_bytes(b"x" * 99 + b"\n" + b"".join(b"%099d\n" % i for i in range(20_000)))
-    return path
-
-
-@pytest.fixture
-def pipe(tmp_path: Path) -> Iterator[int]:
-    """Return the descriptor of a named pipe."""
-    os.mkfifo(tmp_path / "pipe")
-    descriptor = os.open(tmp_path / "pipe", os.O_RDWR | os.O_NONBLOCK)
-    yield descriptor
-    os.close(descriptor)
-
-
-@pytest.mark.parametrize("unbuffered", ["", pytest.param("1", marks=pytest.mark.slow)])
-def test_a_signal_ends_a_run_whose_output_nobody_reads(many: Path, unbuffered: str) -> None:
-    stop_waiting(
-        [many, "--temp-dir", many.parent], lambda child: has_some(child.stdout), PYTHONUNBUFFERED=unbuffered
-    )
-    assert os.listdir(many.parent) == ["lines.txt"]
+    assert os.listdir(lines.parent) == [lines.name]

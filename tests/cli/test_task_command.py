@@ -86,17 +86,13 @@ def tasks(call: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tasks:
 @pytest.mark.parametrize(("name", "to"), [("jsonl", "parquet"), ("hdf5", "hdf5")])
 def test_tasks_together_write_the_same_bytes(tasks: Tasks, name: str, to: str):
     inputs = tasks.plan(name, to)
+    assert tasks.read()["set_count"] == len(tasks.numbers("scatter")) > 1
     for stage in STAGES:
         numbers = tasks.numbers(stage)
         random.Random(3).shuffle(numbers)
         assert not (tasks.folder / "there" / "out").exists()
         assert b"records in" in tasks.run(*numbers) or stage != "commit"
     tasks.compare(inputs, to=to)
-
-
-def test_the_plan_has_a_pile_set_for_each_task_of_the_scatter(tasks: Tasks):
-    tasks.plan()
-    assert tasks.read()["set_count"] == len(tasks.numbers("scatter")) > 1
 
 
 def test_tasks_that_a_machine_can_run_at_once_share_its_memory(
@@ -185,16 +181,6 @@ def test_a_pile_set_that_a_machine_lacks_is_named_and_can_be_written_again(tasks
     tasks.run(again)
     tasks.run_stages("gather", "commit")
     tasks.compare(inputs)
-
-
-def test_an_engine_of_tasks_needs_a_saved_plan(call: Run, tmp_path: Path):
-    (path,) = make_inputs(tmp_path / "in", "text", [5])
-    for options, message in (
-        (["--plan"], "--engine tasks: name the file for the plan with --report FILE"),
-        ([], "recshuf INPUT... -o OUTPUT --engine tasks --plan --report FILE"),
-    ):
-        done = call(path, "-o", tmp_path / "out.txt", "--engine", "tasks", *options)
-        assert (done.returncode, message.encode() in done.stderr) == (2, True)
 
 
 def test_what_is_no_task_or_no_plan_is_refused(tasks: Tasks):

@@ -39,7 +39,10 @@ pytestmark = pytest.mark.usefixtures("folder")
             for line in ("lines.txt -o ", "clean ")
             for url, known in (("s3a://b/a/", "s3"), ("gcs://b/a/", "gs"), ("abfs://b/a/", "az"))
         ),
+        ("- lines.txt -o out", ["standard input (-) cannot be mixed with other inputs; give it alone"]),
         ("clean out", ["out: is no URL of an object store"]),
+        ("lines.txt -o out --engine tasks --plan", ["--engine tasks: name the file for the plan with --report FILE"]),
+        ("lines.txt -o out --engine tasks", ["recshuf INPUT... -o OUTPUT --engine tasks --plan --report FILE"]),
         *(
             (f"lines.txt -o out --report {url}", [url, "is a URL"])
             for url in ("s3://bucket/a.json", "https://host/a.json", "file:///a.json")
@@ -52,6 +55,23 @@ pytestmark = pytest.mark.usefixtures("folder")
             (f"picture lines.txt --column text -o {name}", [name, "ends in .png"])
             for name in ("x.jpg", "x.svg", "x.html")
         ),
+        ("lines.txt -o out --html no/page.html", ["folder", "does not exist; create it first"]),
+        ("lines.txt -o out --html out", ["also the output"]),
+        ("lines.txt -o out --html page.html --plan", ["--html needs a run, and --plan"]),
+        ("lines.txt -o out --html lines.txt", ["among the inputs"]),
+        ("check lines.txt --column id --html no/page.html", ["folder", "does not exist; create it first"]),
+        ("picture lines.txt --column id -o no/pic.png", ["folder", "does not exist; create it first"]),
+        ("picture lines.txt --column id --overwrite -o lines.txt", ["lies among the inputs"]),
+        ("check", ["no data; usage: recshuf check"]),
+        *(
+            (f"check {line}", ["give either --against INPUT..., --column NAME or --provenance"])
+            for line in ("a", "a --against b --column c", "a --provenance --against b", "a --provenance --column c")
+        ),
+        *((f"check lines.txt {line} --id b", ["--id works with --against"]) for line in ("--column a", "--provenance")),
+        ("check lines.txt --provenance", ["no column 'source_file'"]),
+        ("check lines.txt -q --json --column a", ["-q contradicts -v and --json"]),
+        ("check - --column a", ["name files, and no -"]),
+        ("check lines.txt --colum a", ["--colum", "--column"]),
     ],
 )  # fmt: skip
 def test_words_that_cannot_be_meant_are_named(refuse: Refuse, lines: Path, line: str, words: list[str]):
@@ -101,29 +121,27 @@ def test_standard_output_must_not_be_an_input(folder: Path, redirection: str, re
     assert (folder / target).read_bytes() == (numbers(10) if redirection == ">>" else b"")
 
 
-def test_file_without_suffix_from_a_folder_is_hinted_at(call: Run, folder: Path):
+WARNINGS: list[tuple[str, str]] = [
+    ("folder -o a", "for a directory of shards, give a/"),
+    ("folder -o b.txt", ""),
+    ("folder -o c/", ""),
+    ("folder/a.txt -o d", ""),
+    ("folder/a.txt -o e/ --shards 10", ""),
+    ("folder/a.txt -o f/ --shards 12", "2 of 12 shards are empty, as there are 10 records"),
+    ("folder -o folder/out/", "a later run on that reads it too"),
+    ("folder/*.txt -o folder/out.txt", "a later run on that reads it too"),
+    ("folder/a.txt -o folder/c.txt", ""),
+]
+
+
+def test_outputs_that_may_not_be_meant_are_warned_of(call: Run, folder: Path):
     (folder / "folder").mkdir()
     for name in ("a.txt", "b.txt"):
         (folder / "folder" / name).write_bytes(numbers(10))
-    for inputs, output, warns in (
-        ("folder", "a", 1),
-        ("folder", "b.txt", 0),
-        ("folder", "c/", 0),
-        ("folder/a.txt", "d", 0),
-    ):
-        result = call(inputs, "-o", output)
+    for line, warning in WARNINGS:
+        result = call(*line.split())
         assert result.returncode == 0
-        assert (f"for a directory of shards, give {output}/".encode() in result.stderr) == warns
-
-
-def test_output_among_the_inputs_of_a_later_run_is_warned_of(call: Run, folder: Path):
-    (folder / "folder").mkdir()
-    (folder / "folder" / "a.txt").write_bytes(numbers(10))
-    for arguments in (["folder", "-o", "folder/out/"], ["folder/*.txt", "-o", "folder/out.txt"]):
-        result = call(*arguments)
-        assert result.returncode == 0
-        assert b"a later run on that reads it too" in result.stderr
-    assert b"later run" not in call("folder/a.txt", "-o", "folder/b.txt").stderr
+        assert (b"warning" in result.stderr, warning in result.stderr.decode()) == (bool(warning), True), line
 
 
 def test_format_chooses_the_files_of_a_folder(call: Run, refuse: Refuse, folder: Path):
@@ -139,14 +157,6 @@ def test_format_chooses_the_files_of_a_folder(call: Run, refuse: Refuse, folder:
         refuse(f"folder --format {name} -o out", said, code=1)
     (folder / "folder" / "b.txt").unlink()
     refuse("folder --format text -o out", "holds no text files", code=1)
-
-
-def test_shards_that_will_be_empty_are_warned_of(call: Run, folder: Path):
-    (folder / "lines.txt").write_bytes(numbers(10))
-    done = call("lines.txt", "-o", "out/", "--shards", "12")
-    assert done.returncode == 0
-    assert b"2 of 12 shards are empty, as there are 10 records" in done.stderr
-    assert b"empty" not in call("lines.txt", "-o", "few/", "--shards", "10").stderr
 
 
 @pytest.mark.parametrize("kind", [".csv", ".jsonl"])

@@ -14,7 +14,6 @@ import re
 import shutil
 import sys
 import tempfile
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -95,18 +94,10 @@ class Case:
         return files[int(self.rng.integers(len(files)))]
 
 
-def fuzz_format(name: str, count: int, seed: int, folder: Path, server: Server) -> Tally:
-    """Return the outcomes of mutants 0 to `count` of a format; `folder` is for their files, which are deleted."""
-    tally = Tally(f"fuzz: {name}")
-    for attempt in fuzz(name, range(count), seed, folder, server):
-        tally.add(attempt.outcome, str(attempt))
-    return tally
-
-
 def fuzz(
     name: str, numbers: range, seed: int, folder: Path, server: Server, *, keep: bool = False
 ) -> Iterator[Attempt]:
-    """Yield what comes of mutants with these numbers."""
+    """Yield what comes of mutants with these numbers; `folder` is for their files, which are deleted unless they are to be kept."""
     for number in numbers:
         place = folder / f"{name}-{seed}-{number}"
         case = Case(name, seed, number, place)
@@ -259,11 +250,6 @@ def _differences(before: dict[str, str], after: dict[str, str]) -> list[str]:
     return sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
 
 
-def _shape_of(message: str) -> str:
-    """Return a message without its numbers and quoted names, so that like ones can be counted."""
-    return re.sub(r"0x[0-9a-f]+|\d+", "N", re.sub(r"'[^']*'", "'...'", message))[:230]
-
-
 def _show(*lines: str) -> None:
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     sys.stdout.flush()
@@ -277,21 +263,17 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", type=int, help="the number of a single mutant")
     parser.add_argument("--keep", type=Path, help="folder for the files, which stay there")
-    parser.add_argument("--messages", action="store_true", help="count what the errors say")
     options = parser.parse_args()
     numbers = range(options.count) if options.only is None else range(options.only, options.only + 1)
     folder = options.keep or Path(tempfile.mkdtemp())
-    tallies, messages = [], Counter[str]()
+    tallies = []
     with Server(**LIMITS) as server:
         for name in options.formats:
             tally = Tally(f"fuzz: {name}")
             for attempt in fuzz(name, numbers, options.seed, folder, server, keep=options.keep is not None):
                 tally.add(attempt.outcome, str(attempt))
-                messages[f"{attempt.outcome}: {_shape_of(attempt.message)}"] += 1
                 if options.only is not None:
                     _show(attempt.attack, attempt.message)
             tallies.append(tally)
-    for shape, times in messages.most_common() if options.messages else ():
-        _show(f"{times:6}  {shape}")
     _show(*(failure for tally in tallies for failure in tally.failures), format_table(tallies))
     return 0 if all(tally.is_clean for tally in tallies) else 1

@@ -13,7 +13,7 @@ from tests.fuzzing.oracle import compare
 from tests.fuzzing.seeds import FORMATS, make_seeds
 from tests.support.effort import examples
 from tests.support.processes.command_server import Server
-from tests.support.tally import format_table
+from tests.support.tally import Tally, format_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +31,9 @@ def server() -> Iterator[Server]:
 def test_a_damaged_file_gives_the_right_records_or_a_clean_error(
     tmp_path: Path, server: Server, name: str
 ) -> None:
-    tally = campaign.fuzz_format(name, max(25, examples(50)), 0, tmp_path, server)
+    tally = Tally(name)
+    for attempt in campaign.fuzz(name, range(max(25, examples(50))), 0, tmp_path, server):
+        tally.add(attempt.outcome, str(attempt))
     assert tally.is_clean, "\n".join([format_table([tally]), *tally.failures])
     assert tally.right
     assert tally.detected
@@ -46,15 +48,14 @@ def test_a_mutant_can_be_made_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_readers_of_their_own_tell_files_apart(tmp_path: Path, name: str) -> None:
-    first, second = (tmp_path / f"{number}-{make_seeds(name)[0].name}" for number in range(2))
-    data = make_seeds(name)[0].data
-    first.write_bytes(data)
-    second.write_bytes(data)
+    seed = make_seeds(name)[0]
+    first, second = (tmp_path / f"{number}-{seed.name}" for number in range(2))
+    first.write_bytes(seed.data)
+    second.write_bytes(seed.data)
     assert compare(name, [str(first)], [str(second)]) == ""
-    assert compare(name, [str(first), str(second)], [str(second)]).startswith(
-        "40 records are missing, 0 extra"
-    )
-    second.write_bytes(data[: len(data) // 2])
+    told = compare(name, [str(first), str(second)], [str(second)])
+    assert told.startswith("40 records are missing, 0 extra")
+    second.write_bytes(seed.data[: len(seed.data) // 2])
     assert compare(name, [str(first)], [str(second)]) != ""
 
 

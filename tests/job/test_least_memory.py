@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from recshuf.errors import MemoryLimitError
 from recshuf.job.plan import Costs, Cut, InputSize, Limits
 from recshuf.job.planner import make_plan
-from recshuf.job.sizing import halve_blocks, plan_reading
+from recshuf.job.sizing import Reading, choose_reading, fit, halve_blocks
 from recshuf.output.objects.uploader import UploadLimits
 from recshuf.storage.reading.objects import count_read_bytes
 from recshuf.system.units import format_size, parse_size
@@ -79,7 +79,8 @@ def test_the_memory_that_a_plan_lacks_is_named(
 @settings(max_examples=examples(100), deadline=None)
 @given(limits=limits(), reading=st.integers(1, 5000))
 def test_the_memory_that_reading_lacks_is_named(limits: Limits, reading: int):
-    def plan(given: Limits) -> object:
-        return plan_reading(lambda block: 2 * block + reading * MB, given, halve_blocks(8 << 20))
+    def plan(given: Limits) -> Reading:
+        worker_bytes = lambda block: 2 * block + reading * MB  # noqa: E731
+        return choose_reading(worker_bytes, given, halve_blocks(8 << 20), 0.6, 0, "reading")
 
-    check_named(plan, limits)
+    check_named(lambda given: fit(plan, given), limits)

@@ -27,8 +27,9 @@ from recshuf.job.sizing import (
     MAX_PLANNED_PILES,
     MAX_SETS,
     SMALLEST_BLOCK,
+    TooLittle,
+    choose_reading,
     halve_blocks,
-    plan_reading,
 )
 from recshuf.piles.layout import PileLayout, region_bytes
 from recshuf.records.keys import MAX_PILES
@@ -37,6 +38,8 @@ from tests.support.effort import examples
 
 MB = 10**6
 GB = 10**9
+COSTS = Costs(lambda block: 2 * block, lambda threads: MB * threads)
+CUT = Cut(shards=1)
 
 known_sizes = st.builds(
     lambda count, width: InputSize(count, count * (width + 8), count * width),
@@ -92,7 +95,10 @@ def test_every_plan_keeps_its_promises(inputs, limits, costs, cut, output_count)
     assert min(plan.pile_bytes, plan.block_bytes, plan.max_record_bytes) > 0
     needed = plan.scatter_workers * (costs.reading_bytes(plan.block_bytes) + plan.block_bytes)
     assert needed + plan.resident_bytes <= limits.memory_bytes
-    assert plan.to_json()["set_count"] == plan.set_count
+    assert plan.to_json()["set_count"] == plan.set_count <= MAX_SETS
+    assert len(plan.set_of_input) == len(inputs)
+    assert plan.set_of_input[0] == 0
+    assert all(right - left in (0, 1) for left, right in pairwise(plan.set_of_input))
 
 
 @settings(max_examples=examples(300))
@@ -113,22 +119,12 @@ def test_reading_takes_its_share_and_no_choice_before_it_would(
     fitting = [n * costs.reading_bytes(block) <= share * limits.room_bytes for n, block in choices]
     fitting[-1] = costs.reading_bytes(SMALLEST_BLOCK) <= limits.room_bytes
     if not any(fitting):
-        with pytest.raises(MemoryLimitError, match=r"reading needs at least .*; raise --memory"):
-            plan_reading(costs.reading_bytes, limits, blocks, share, least)
+        with pytest.raises(TooLittle, match="reading"):
+            choose_reading(costs.reading_bytes, limits, blocks, share, least, "reading")
         return
-    plan = plan_reading(costs.reading_bytes, limits, blocks, share, least)
+    plan = choose_reading(costs.reading_bytes, limits, blocks, share, least, "reading")
     assert (plan.workers, plan.block_bytes) == choices[fitting.index(True)]
     assert plan.max_record_bytes <= limits.max_record_bytes
-
-
-@settings(max_examples=examples(100))
-@given(inputs=sizes, limits=limits, costs=costs)
-def test_pile_sets_are_runs_of_inputs(inputs, limits, costs):
-    plan = plan_or_skip(inputs, limits, costs, Cut(shards=1))
-    assert len(plan.set_of_input) == len(inputs)
-    assert plan.set_of_input[0] == 0
-    assert all(right - left in (0, 1) for left, right in pairwise(plan.set_of_input))
-    assert plan.set_count <= MAX_SETS
 
 
 @settings(max_examples=examples(200))
@@ -155,9 +151,8 @@ def test_columns_hold_the_sizes_of_inputs(inputs: list[InputSize]):
 
 
 def test_what_piles_take_on_disk_does_not_depend_on_their_number():
-    costs, cut = Costs(lambda block: 2 * block, lambda _: MB), Cut(shards=1)
     inputs = [InputSize(10**6, 10**7, 10**7)] * 400
-    plans = [make_plan(inputs, Limits(GB, 2, GB, count), costs, cut) for count in (1024, 8192, MAX_PILES)]
+    plans = [make_plan(inputs, Limits(GB, 2, GB, count), COSTS, CUT) for count in (1024, 8192, MAX_PILES)]
     assert [plan.pile_count // plan.region_piles for plan in plans] == pytest.approx([1000] * 3, rel=0.1)
     assert len({plan.block_bytes for plan in plans}) == 1
     assert [plan.set_count for plan in plans] == pytest.approx([plans[0].set_count] * 3, abs=1)
@@ -165,27 +160,24 @@ def test_what_piles_take_on_disk_does_not_depend_on_their_number():
 
 
 def test_a_run_that_goes_on_keeps_piles_regions_and_sets():
-    costs, cut = Costs(lambda block: 2 * block, lambda _: MB), Cut(shards=1)
     inputs = [InputSize(10**6, 10**8, 10**8)] * 3
     layout = PileLayout(4096, 7, (0, 1, 2))
-    plan = make_plan(inputs, Limits(256 * MB, 2, GB), costs, cut, piles=layout)
+    plan = make_plan(inputs, Limits(256 * MB, 2, GB), COSTS, CUT, piles=layout)
     assert PileLayout(plan.pile_count, plan.region_piles, plan.set_of_input) == layout
 
 
 def test_piles_that_a_user_insists_on_are_split_only_where_memory_has_no_room():
-    costs, cut = Costs(lambda block: 2 * block, lambda _: MB), Cut(shards=1)
     inputs = [InputSize(10**7, GB, GB)]
-    plan = make_plan(inputs, Limits(256 * MB, 2, GB, 64), costs, cut)
+    plan = make_plan(inputs, Limits(256 * MB, 2, GB, 64), COSTS, CUT)
     assert plan.pile_bytes >= 1.2 * GB / 64
-    plan = make_plan(inputs, Limits(256 * MB, 2, GB, 1), costs, cut)
+    plan = make_plan(inputs, Limits(256 * MB, 2, GB, 1), COSTS, CUT)
     assert plan.pile_bytes < 256 * MB
 
 
 def test_what_fits_is_not_spilled_and_what_does_not_is():
-    costs = Costs(lambda block: 2 * block, lambda threads: MB * threads)
     for count, spills in ((10**5, False), (10**8, True)):
         inputs = [InputSize(count, count * 100, count * 92)]
-        plan = make_plan(inputs, Limits(300 * MB, 2, GB), costs, Cut(shards=1))
+        plan = make_plan(inputs, Limits(300 * MB, 2, GB), COSTS, CUT)
         assert (plan.spilled_bytes > 0) == spills
         assert plan.peak_disk_bytes == plan.spilled_bytes + count * 92
 
@@ -193,11 +185,10 @@ def test_what_fits_is_not_spilled_and_what_does_not_is():
 def test_nothing_stays_in_memory_of_what_is_far_from_fitting():
     """Half in memory is slower than none: each batch would be copied for it."""
     limits = Limits(2000 * MB, workers=2, max_record_bytes=1 << 30)
-    costs = Costs(reading_bytes=lambda block: 2 * block, sink_bytes=lambda threads: 4 * MB)
-    most = make_plan([InputSize(None, None, None)], limits, costs, Cut(shards=1)).resident_bytes
+    most = make_plan([InputSize(None, None, None)], limits, COSTS, CUT).resident_bytes
     for factor, expected in ((0.5, True), (1.1, True), (1.5, False), (20, False)):
         size = int(factor * most)
-        plan = make_plan([InputSize(size // 100, size, size)], limits, costs, Cut(shards=1))
+        plan = make_plan([InputSize(size // 100, size, size)], limits, COSTS, CUT)
         assert (plan.resident_bytes > 0) == expected, factor
         assert plan.spilled_bytes == (0 if factor < 1 else size - plan.resident_bytes)
 
@@ -271,12 +262,9 @@ def test_a_region_has_room_for_six_sigma(count: float, width: float):
 
 def test_what_is_kept_of_each_input_is_planned_with() -> None:
     for resident in (True, False):
-        costs = Costs(lambda block: 2 * block, lambda _: 4 * MB)
         size = (50 if resident else 5000) * MB
         plans = [
-            make_plan(
-                [InputSize(10, size // count, None)] * count, Limits(memory, 2, GB), costs, Cut(shards=1)
-            )
+            make_plan([InputSize(10, size // count, None)] * count, Limits(memory, 2, GB), COSTS, CUT)
             for count, memory in ((1, 200 * MB), (5000, 200 * MB), (1, 200 * MB + 4999 * INPUT_BYTES))
         ]
         one, many, roomy = (plan.peak_memory_bytes for plan in plans)

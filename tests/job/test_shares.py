@@ -20,13 +20,10 @@ def test_shares_are_exact() -> None:
     assert sum(check_shares({"a": 0.1, "b": 0.2, "c": 0.7}).values()) == pytest.approx(1)
 
 
-def test_text_of_another_form_is_refused() -> None:
+def test_text_of_another_form_is_refused_as_the_command_has_it() -> None:
     for text in ("", "a", "a=0.5,a=0.5", "a=0.5,,b=0.5"):
         with pytest.raises(UsageError, match="is no share of a new name; give NAME=SHARE"):
             parse_shares(text)
-
-
-def test_a_split_into_one_part_or_too_many_is_refused_as_the_command_has_it() -> None:
     for text in ("a=1", ",".join(f"part{number}=1/256" for number in range(256))):
         with pytest.raises(UsageError, match=r"^--split: .*; give 2 to 255, such as train=0\.99,val=0\.01$"):
             parse_shares(text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from itertools import accumulate, pairwise
+from itertools import pairwise
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -41,10 +41,11 @@ def divide_inputs(found: list[tuple[int, list[int | None] | None]], shards: int 
     return divide(plan, byte_counts, fragments)
 
 
-@settings(max_examples=examples(200), deadline=None)
-@given(inputs, st.none() | st.integers(1, 5000))
-def test_parts_hold_every_fragment_once(found, shards):
+@settings(max_examples=examples(300), deadline=None)
+@given(inputs, st.none() | st.integers(1, 5000), st.integers(0, 5000))
+def test_parts_hold_every_fragment_once_and_tasks_of_the_gather_every_shard(found, shards, written):
     tasks = divide_inputs(found, shards)
+    assert TaskPlan.from_json(json.loads(json.dumps(tasks.to_json()))) == tasks
     assert len(tasks.sets) <= MOST_SETS
     parts = [part for parts in tasks.sets for part in parts]
     assert [index for index, *_ in parts] == sorted(index for index, *_ in parts)
@@ -59,37 +60,17 @@ def test_parts_hold_every_fragment_once(found, shards):
         next(number for number, one in enumerate(tasks.sets) if index in {part.input_index for part in one})
         for index in range(len(found))
     ]
-
-
-@settings(max_examples=examples(200), deadline=None)
-@given(inputs, st.none() | st.integers(1, 5000))
-def test_rows_are_those_before_or_are_counted(found, shards):
-    tasks = divide_inputs(found, shards)
     counted = {(part.input_index, part.stop) for part in tasks.counted}
-    for part in (part for parts in tasks.sets for part in parts):
+    for part in parts:
         rows = (found[part.input_index][1] or [])[: part.start]
         assert part.first_row == (-1 if None in rows else sum(rows))
         if part.first_row < 0:
             assert (part.input_index, part.start) in counted
-
-
-@settings(max_examples=examples(200), deadline=None)
-@given(inputs, st.none() | st.integers(1, 5000), st.integers(0, 5000))
-def test_tasks_of_the_gather_write_every_shard_once(found, shards, written):
-    tasks = divide_inputs(found, shards)
     chosen = [tasks.choose_shards(number, written) for number in tasks.gather]
     assert [shard for one in chosen for shard in one] == [*range(written)]
     assert shards is None or len(tasks.gather) <= shards
     stages = [range(len(tasks.counted)), tasks.scatter, tasks.gather, range(tasks.commit, tasks.commit + 1)]
     assert [number for stage in stages for number in stage] == [*range(tasks.commit + 1)]
-    assert [*accumulate(map(len, stages))][-1] == tasks.commit + 1
-
-
-@settings(max_examples=examples(80), deadline=None)
-@given(inputs, st.none() | st.integers(1, 5000))
-def test_tasks_survive_json(found, shards):
-    tasks = divide_inputs(found, shards)
-    assert TaskPlan.from_json(json.loads(json.dumps(tasks.to_json()))) == tasks
 
 
 def test_regions_in_an_object_store_are_large():

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import zstandard
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
     from pathlib import Path
 
 WORDS = ("zebra", "", "äöü", "雪だるま", "a, b", 'quo"te', "back\\slash", "🐈", "long " * 9)
@@ -27,11 +27,11 @@ EPOCH = datetime.datetime(2001, 2, 3, 4, 5, 6)
 
 
 def make_inputs(folder: Path, name: str) -> None:
-    """Write the inputs of that name to a folder of that name, unless it exists."""
+    """Write the inputs of that name to a folder of that name, unless it exists; a function of this module does so."""
     if not (folder / name).exists():
         part = folder / f"{name}.part"
         part.mkdir(parents=True, exist_ok=True)
-        WRITERS[name](part)
+        globals()[f"write_{name.replace(' ', '_')}"](part)
         part.rename(folder / name)
 
 
@@ -99,15 +99,14 @@ def write_quoted(folder: Path) -> None:
         (folder / f"{index}.csv").write_bytes(("\ufeffid,text,value\r\n" + "".join(rows)).encode())
 
 
-def write_separated(folder: Path) -> None:
-    """Records of several lines between separators of two bytes."""
+def write_separated(folder: Path, separator: bytes = b"||") -> None:
+    """Records of several lines between separators."""
     records = [f"{row}\n{word(row)}".encode() for row in range(150)]
-    (folder / "records.txt").write_bytes(b"||".join(records) + b"||")
+    (folder / "records.txt").write_bytes(separator.join(records) + separator)
 
 
 def write_zero(folder: Path) -> None:
-    records = [f"{row}\n{word(row)}".encode() for row in range(150)]
-    (folder / "records.txt").write_bytes(b"\0".join(records) + b"\0")
+    write_separated(folder, b"\0")
 
 
 # JSONL
@@ -396,15 +395,16 @@ def large_array() -> np.ndarray[Any, np.dtype[np.uint32]]:
     return rows * np.uint32(2654435761) + np.arange(LARGE_WIDTH, dtype=np.uint32) // 8
 
 
+def large_lines() -> list[bytes]:
+    return [row.tobytes().hex()[:800].encode() for row in large_array()]
+
+
 def write_large_text(folder: Path) -> None:
-    (folder / "0.txt").write_bytes(
-        b"".join(row.tobytes().hex()[:800].encode() + b"\n" for row in large_array())
-    )
+    (folder / "0.txt").write_bytes(b"".join(line + b"\n" for line in large_lines()))
 
 
 def write_large_jsonl(folder: Path) -> None:
-    rows = enumerate(large_array())
-    lines = [b'{"id":%d,"data":"%s"}\n' % (row, data.tobytes().hex()[:800].encode()) for row, data in rows]
+    lines = [b'{"id":%d,"data":"%s"}\n' % (row, line) for row, line in enumerate(large_lines())]
     (folder / "0.jsonl").write_bytes(b"".join(lines))
 
 
@@ -418,33 +418,3 @@ def write_large_hdf5(folder: Path) -> None:
     with h5py.File(folder / "0.h5", "w") as file:
         file.create_dataset("data", data=large_array(), chunks=(100, LARGE_WIDTH), compression="lzf")
         file["id"] = np.arange(LARGE_ROWS)
-
-
-WRITERS: dict[str, Callable[[Path], None]] = {
-    "text": write_text,
-    "utf8": write_utf8,
-    "invalid": write_invalid,
-    "gzip": write_gzip,
-    "zstd": write_zstd,
-    "header": write_header,
-    "quoted": write_quoted,
-    "separated": write_separated,
-    "zero": write_zero,
-    "nested": write_nested,
-    "packed": write_packed,
-    "plain": write_plain,
-    "documents": write_documents,
-    "typed": write_typed,
-    "bad": write_bad,
-    "rich": write_rich,
-    "flat": write_flat,
-    "strings": write_strings,
-    "union": write_union,
-    "arrays": write_arrays,
-    "lengths": write_lengths,
-    "string dataset": write_string_dataset,
-    "large text": write_large_text,
-    "large jsonl": write_large_jsonl,
-    "large parquet": write_large_parquet,
-    "large hdf5": write_large_hdf5,
-}

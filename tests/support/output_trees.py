@@ -17,11 +17,11 @@ def list_shards(folder: Path) -> list[Path]:
 
 
 def list_tree(folder: Path) -> dict[str, bytes]:
+    """Return the content of all files below a folder by path; folders have none, and a slash at the end."""
     return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    } | {f"{path.relative_to(folder)}/": b"" for path in sorted(folder.rglob("*")) if path.is_dir()}
+        f"{path.relative_to(folder)}{'/' * path.is_dir()}": path.read_bytes() if path.is_file() else b""
+        for path in folder.rglob("*")
+    }
 
 
 def digest_tree(folder: Path) -> dict[str, str]:

@@ -60,28 +60,12 @@ def writable(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     return folders
 
 
-def test_the_folder_asked_for_comes_before_that_of_the_output(tmp_path: Path) -> None:
+def test_a_folder_asked_for_comes_before_that_of_the_output_and_of_the_system(
+    tmp_path: Path, writable: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     beside = tmp_path / "beside"
     assert choose_temp_dir(tmp_path, beside) == tmp_path
     assert choose_temp_dir(None, beside) == beside
-
-
-def test_a_folder_asked_for_must_be_there(tmp_path: Path) -> None:
-    with pytest.raises(OutputError, match="gone: no such directory; create it, or choose another --temp-dir"):
-        choose_temp_dir(tmp_path / "gone")
-    with pytest.raises(OutputError, match="xxx: no such directory; "):
-        choose_temp_dir(tmp_path / ("x" * 300))
-    (tmp_path / "file").touch()
-    for given in ("file", "file/below", "file/far/below"):
-        with pytest.raises(
-            OutputError, match=r"/file: is a file, not a directory; choose another --temp-dir$"
-        ):
-            choose_temp_dir(tmp_path / given)
-
-
-def test_the_system_has_one_that_can_be_written(
-    tmp_path: Path, writable: set[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.delenv("TMPDIR", raising=False)
     assert choose_temp_dir(None) == Path(tempfile.gettempdir())
     writable.add("/var/tmp")
@@ -90,16 +74,21 @@ def test_the_system_has_one_that_can_be_written(
     assert choose_temp_dir(None) == tmp_path
 
 
-@pytest.mark.parametrize(
-    ("name", "problem"), [("gone", "no such directory; create it"), ("file", "is a file")]
-)
-def test_the_folder_of_the_environment_must_be_there_where_it_is_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, problem: str
+@pytest.mark.parametrize("asks", [True, False], ids=["--temp-dir", "TMPDIR"])
+def test_the_folder_that_is_used_must_be_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asks: bool
 ) -> None:
     (tmp_path / "file").touch()
-    monkeypatch.setenv("TMPDIR", str(tmp_path / name))
-    assert choose_temp_dir(tmp_path) == choose_temp_dir(None, tmp_path) == tmp_path
-    with pytest.raises(
-        OutputError, match=rf"{name}: {problem}.*, .*choose another TMPDIR$|; choose another TMPDIR$"
+    option, none = "--temp-dir" if asks else "TMPDIR", "no such directory; create it, or"
+    for name, problem in (
+        ("gone", f"gone: {none}"),
+        ("x" * 300, f"xxx: {none}"),
+        *(
+            (given, "/file: is a file, not a directory;")
+            for given in ("file", "file/below", "file/far/below")
+        ),
     ):
-        choose_temp_dir(None)
+        monkeypatch.setenv("TMPDIR", str(tmp_path if asks else tmp_path / name))
+        assert choose_temp_dir(tmp_path) == choose_temp_dir(None, tmp_path) == tmp_path
+        with pytest.raises(OutputError, match=rf"{problem} choose another {option}$"):
+            choose_temp_dir(tmp_path / name if asks else None)

@@ -1,6 +1,6 @@
 """Attacks runs in every way known, and prints a table of what came of it.
 
-    python -m tests.torture [--short | --long] [--seed N] [--table FILE] [KIND...]
+    python -m tests.torture [--short | --long] [--seed N] [KIND...]
 
 Every attack follows from the seed. To run one that failed again, give its kind, its name to ``--only``, and its
 number to ``--number``.
@@ -12,32 +12,33 @@ import argparse
 import sys
 import tempfile
 import time
-from importlib import import_module
 from pathlib import Path
 
 from tests.support.tally import COLUMNS, Tally, format_table
+from tests.torture.calls import attack_calls
+from tests.torture.flips import attack_flips
 from tests.torture.jobs import CannotAttackError, Choice
+from tests.torture.kills import attack_kills, attack_signals
+from tests.torture.order import attack_order
+from tests.torture.space import attack_space
 
 KINDS = {
-    "calls": "calls.attack_calls",
-    "kills": "kills.attack_kills",
-    "signals": "kills.attack_signals",
-    "flips": "flips.attack_flips",
-    "space": "space.attack_space",
-    "order": "order.attack_order",
+    "calls": attack_calls,
+    "kills": attack_kills,
+    "signals": attack_signals,
+    "flips": attack_flips,
+    "space": attack_space,
+    "order": attack_order,
 }
-"""Modules and functions."""
 
 
 def attack(kind: str, folder: Path, choice: Choice) -> list[Tally]:
     """Return the tallies of a kind of attack; none, and say why, where it cannot be made."""
-    module, _, name = KINDS[kind].partition(".")
     try:
-        found: list[Tally] = getattr(import_module(f"tests.torture.{module}"), name)(folder, choice)
+        return KINDS[kind](folder, choice)
     except CannotAttackError as reason:
         sys.stderr.write(f"{kind}: skipped: {reason}\n")
         return []
-    return found
 
 
 def run_kinds(kinds: list[str], folder: Path, choice: Choice) -> list[Tally]:
@@ -74,7 +75,6 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", default="", metavar="TEXT", help="attacks whose name contains this")
     parser.add_argument("--number", type=int, help="that attempt alone, as a failure names it")
-    parser.add_argument("--table", type=Path, help="also write the table to this file")
     parser.add_argument(
         "--folder", type=Path, help="work here, and leave what there is; default: a temporary one"
     )
@@ -87,8 +87,5 @@ def main() -> int:
         folder.mkdir(parents=True, exist_ok=True)
         choice = Choice(given.seed, given.long, given.only, given.number)
         tallies = run_kinds(given.kinds or list(KINDS), folder, choice)
-    table = format_table(merge(tallies))
-    sys.stdout.write(table + "\n")
-    if given.table:
-        given.table.write_text(table + "\n")
+    sys.stdout.write(format_table(merge(tallies)) + "\n")
     return 0 if all(tally.is_clean for tally in tallies) else 1

@@ -109,12 +109,8 @@ def _change_something(stage: Stage, chance: random.Random) -> str:
     files = sorted(path for folder in folders for path in folder.rglob("*") if path.is_file())
     if not files:
         return ""
-    path = chance.choice(files)
-    name, kind, size = (
-        path.relative_to(stage.folder),
-        chance.choice(("flip", "flip", "cut", "delete")),
-        path.stat().st_size,
-    )
+    path, kind = chance.choice(files), chance.choice(("flip", "flip", "cut", "delete"))
+    name, size = path.relative_to(stage.folder), path.stat().st_size
     if kind == "delete":
         path.unlink()
         return f"{name} deleted"

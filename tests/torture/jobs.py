@@ -175,7 +175,7 @@ class Stage:
         for made in (self.inputs, self.place, self.temp):
             made.mkdir(parents=True)
         make_inputs(self.inputs, recipe)
-        self._input_facts = self._look_at_inputs()
+        self.input_facts = self.look_at_inputs()
 
     def run(
         self, arguments: tuple[str, ...] | None = None, signal: int = 0, after: float = 0.0, **how: Any
@@ -194,20 +194,18 @@ class Stage:
 
     def prepare(self) -> Stage:
         """Find out by undisturbed runs what the old output is, and what the new one has to be."""
-        self._expect_success(self.run(self.arguments("-n", "50", seed=1)))
+        ended = self.run(self.arguments("-n", "50", seed=1))
         self.old = self.state()
+        assert self.old, f"{self.recipe.name}: the undisturbed run failed: {ended.stderr}"
         self.output.rename(self._old)
         if self.manifest.exists():
             self.manifest.rename(manifest_path(self._old))
         ended = self.run()
-        self._expect_success(ended)
+        assert ended.status == 0, f"{self.recipe.name}: the undisturbed run failed: {ended.stderr}"
         self.seconds, self.after = ended.seconds, self.state()
         assert self.after not in (None, self.old)
         self.reset()
         return self
-
-    def _expect_success(self, ended: Ended) -> None:
-        assert ended.status == 0, f"{self.recipe.name}: the undisturbed run failed: {ended.stderr}"
 
     def arguments(
         self, *more: str, seed: int = 7, resources: tuple[str, ...] | None = None
@@ -256,13 +254,9 @@ class Stage:
         found = {*self.place.iterdir(), *self.temp.iterdir()} - {self.output, self.manifest}
         return sorted(str(path.relative_to(self.folder)) for path in found)
 
-    def _look_at_inputs(self) -> dict[str, tuple[int, int, int]]:
+    def look_at_inputs(self) -> dict[str, tuple[int, int, int]]:
         looks = {path.name: path.stat() for path in self.inputs.iterdir()}
         return {name: (one.st_ino, one.st_size, one.st_mtime_ns) for name, one in looks.items()}
-
-    def inputs_are_spared(self) -> bool:
-        """Tell whether the inputs are as they were."""
-        return self._look_at_inputs() == self._input_facts
 
 
 def _digest(path: Path) -> str:
@@ -274,7 +268,7 @@ def judge(stage: Stage, ended: Ended) -> tuple[str, str]:
     state = stage.state()
     if ended.hung:
         return "hung", ""
-    if not stage.inputs_are_spared():
+    if stage.look_at_inputs() != stage.input_facts:
         return "silent", "the inputs have changed"
     if not stage.is_whole():
         what = "half-written" if ended.status else "wrong"

@@ -171,20 +171,8 @@ def attack_order(folder: Path, choice: Choice) -> list[Tally]:
 
 def trace_run(stage: Stage, trace: Path) -> list[str]:
     """Run a job under strace, and return what is wrong with the order of its calls."""
-    wrapper = [
-        "strace",
-        "-f",
-        "-y",
-        "-s",
-        "0",
-        "-e",
-        f"trace={TRACED}",
-        "-e",
-        "signal=none",
-        "-o",
-        str(trace),
-    ]
-    ended = stage.run(wrapper=wrapper)
+    options = ("-f", "-y", "-s", "0", "-e", f"trace={TRACED}", "-e", "signal=none", "-o", str(trace))
+    ended = stage.run(wrapper=("strace", *options))
     if ended.status or stage.state() != stage.after:
         return [f"the run failed: {ended.stderr}"]
     checker = Checker(stage.output)

@@ -39,14 +39,8 @@ def attack_space(folder: Path, choice: Choice) -> list[Tally]:
     except (OSError, subprocess.CalledProcessError) as error:
         told = getattr(error, "stderr", b"") or error
         raise CannotAttackError(f"no file system can be mounted in a namespace: {told!r}") from error
-    command = [
-        *NAMESPACE,
-        sys.executable,
-        "-m",
-        "tests.torture.space",
-        str(folder),
-        json.dumps(asdict(choice)),
-    ]
+    given = (str(folder), json.dumps(asdict(choice)))
+    command = [*NAMESPACE, sys.executable, "-m", "tests.torture.space", *given]
     done = subprocess.run(command, cwd=PROJECT, stdout=subprocess.PIPE, check=True)
     return [Tally(**values) for values in json.loads(done.stdout)]
 

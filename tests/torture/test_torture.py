@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -19,48 +18,18 @@ from tests.torture.hooks import Damage
 from tests.torture.jobs import SMALL, Choice, Stage, is_clean, judge
 from tests.torture.order import Checker, parse_trace
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 needs_compiler = pytest.mark.skipif(find_compiler() is None, reason="there is no C compiler")
-
-
-ONE = {
-    "calls": Choice(only="once ENOSPC: parquet out of core", number=40),
-    "kills": Choice(only="kill -9: jsonl to one parquet file", number=1),
-    "signals": Choice(only="signal: text.zst", number=1),
-    "flips": Choice(only="bit flip: parquet out of core", number=1),
-    "space": Choice(only="disk full: both", number=0),
-    "order": Choice(only="sync order: jsonl, over an old output"),
-}
-"""One attack of each kind; the others are slow."""
-
-
-def attack_once(kind: str, folder: Path, choice: Choice, capfd: pytest.CaptureFixture[str]) -> None:
-    tallies = attack(kind, folder, choice)
-    if not tallies:
-        pytest.skip(capfd.readouterr().err.strip())
-    tallies = [tally for tally in tallies if tally.tried]
-    assert tallies
-    failures = [failure for tally in tallies for failure in tally.failures]
-    assert not failures, "\n".join(failures)
-    assert all(tally.is_clean for tally in tallies), format_table(tallies)
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS],
-)
-def test_one_attack_of_each_kind_does_not_succeed(
-    kind: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    attack_once(kind, tmp_path, ONE[kind], capfd)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_attack_succeeds(kind: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    attack_once(kind, tmp_path, Choice(), capfd)
+    tallies = attack(kind, tmp_path, Choice())
+    if not tallies:
+        pytest.skip(capfd.readouterr().err.strip())
+    failures = [failure for tally in tallies for failure in tally.failures]
+    assert not failures, "\n".join(failures)
+    assert all(tally.is_clean for tally in tallies), format_table(tallies)
 
 
 @pytest.fixture(scope="module")
@@ -152,65 +121,57 @@ def test_strikes_hit_what_they_should(library: Path, tmp_path: Path, name: str) 
     assert not (tmp_path / "b").exists() or name.startswith("calls")
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
+@pytest.mark.slow
+def test_a_run_of_the_server_ends_as_the_command_line_does(tmp_path: Path) -> None:
     with Server() as server:
-        yield server
+        right = server.run(["--version"], tmp_path)
+        wrong = server.run([f"{tmp_path}/missing", "-o", f"{tmp_path}/out"], tmp_path)
+    assert (right.status, wrong.status) == (0, 1)
+    assert right.stderr.startswith("recshuf ")
+    assert is_clean(wrong.stderr)
 
 
 @pytest.mark.slow
-class TestServer:
-    def test_a_run_ends_as_the_command_line_does(self, server: Server, tmp_path: Path) -> None:
-        right = server.run(["--version"], tmp_path)
-        wrong = server.run([f"{tmp_path}/missing", "-o", f"{tmp_path}/out"], tmp_path)
-        assert (right.status, wrong.status) == (0, 1)
-        assert right.stderr.startswith("recshuf ")
-        assert is_clean(wrong.stderr)
-
-    def test_small_jobs_go_out_of_core_where_they_should(self, server: Server, tmp_path: Path) -> None:
+def test_small_jobs_go_out_of_core_where_they_should_and_can_be_damaged_between_the_passes(
+    tmp_path: Path,
+) -> None:
+    with Server() as server:
         for number, recipe in enumerate(SMALL):
-            edges = (
-                Stage(tmp_path / f"stage-{number}", recipe, server).run(damage=Damage("look")).facts["edges"]
-            )
+            stage = Stage(tmp_path / f"stage-{number}", recipe, server)
+            edges = stage.run(damage=Damage("look")).facts["edges"]
             files = {number for number, _ in edges}
             assert len(files) == (recipe.files if recipe.numbers else 0)
             assert len(edges) >= 6 * len(files)
+            if recipe.numbers:
+                stage.reset(overwrites=False)
+                ended = stage.run(damage=Damage("cut", edge=(1, 10)))
+                assert ended.facts["damaged"].startswith("file 1 cut from")
+                assert judge(stage, ended)[0] == "detected"
 
-    def test_damage_is_done_between_the_passes(self, server: Server, tmp_path: Path) -> None:
-        stage = Stage(tmp_path / "stage", SMALL[1], server)
-        ended = stage.run(damage=Damage("cut", edge=(1, 10)))
-        assert ended.facts["damaged"].startswith("file 1 cut from")
-        assert judge(stage, ended)[0] == "detected"
+
+JUDGED: list[tuple[int, str, str]] = [
+    (0, "", "silent"),
+    (-11, "recshuf: error: no", "crashed"),
+    (1, "Traceback (most recent call last):\nrecshuf: error: no", "crashed"),
+    (1, "recshuf: internal error: KeyError: 1", "crashed"),
+    (1, "", "crashed"),
+    (1, "recshuf: error: one\nrecshuf: error: two", "crashed"),
+    (1, "recshuf: error: no", "detected"),
+]
+"""Exit codes and messages of a run that has left nothing."""
 
 
-class TestJudge:
-    @pytest.fixture
-    def stage(self, tmp_path: Path) -> Stage:
-        stage = Stage(tmp_path / "stage", SMALL[0], Server())
-        stage.after = {"a": "1", stage.manifest.name: "2"}
-        return stage
-
-    def test_success_without_output_half_an_output_and_changed_inputs_are_silent(self, stage: Stage) -> None:
-        assert judge(stage, Ended(0, ""))[0] == "silent"
-        stage.output.mkdir()
-        assert judge(stage, Ended(1, "recshuf: error: no"))[0] == "silent"
-        stage.output.rmdir()
-        next(stage.inputs.iterdir()).write_bytes(b"")
-        assert judge(stage, Ended(1, "recshuf: error: no"))[0] == "silent"
-
-    def test_a_signal_or_no_clean_message_is_a_crash(self, stage: Stage) -> None:
-        assert judge(stage, Ended(-11, "recshuf: error: no"))[0] == "crashed"
-        for text in (
-            "Traceback (most recent call last):\nrecshuf: error: no",
-            "recshuf: internal error: KeyError: 1",
-            "",
-            "recshuf: error: one\nrecshuf: error: two",
-        ):
-            assert judge(stage, Ended(1, text))[0] == "crashed"
-        assert judge(stage, Ended(1, "recshuf: error: no"))[0] == "detected"
-
-    def test_no_attempt_is_no_success(self) -> None:
-        assert not Tally("none").is_clean
+def test_outcomes_are_told_apart_and_no_attempt_is_no_success(tmp_path: Path) -> None:
+    stage = Stage(tmp_path / "stage", SMALL[0], Server())
+    stage.after = {"a": "1", stage.manifest.name: "2"}
+    for code, message, outcome in JUDGED:
+        assert judge(stage, Ended(code, message))[0] == outcome, message
+    stage.output.mkdir()
+    assert judge(stage, Ended(1, "recshuf: error: no"))[0] == "silent", "half an output"
+    stage.output.rmdir()
+    next(stage.inputs.iterdir()).write_bytes(b"")
+    assert judge(stage, Ended(1, "recshuf: error: no"))[0] == "silent", "a changed input"
+    assert not Tally("none").is_clean
 
 
 FOLDER = "/p/.out.recshuf/shards"

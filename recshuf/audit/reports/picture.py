@@ -98,8 +98,6 @@ class Ramp:
     last: str = "last"
 
     def paint(self, values: Values) -> Pixels:
-        if values.size and not (np.nanmin(values, initial=0) >= 0 and np.nanmax(values, initial=0) <= 1):
-            raise UsageError("values for a picture must be fractions from 0 to 1")
         is_missing = np.isnan(values)
         steps = np.where(is_missing, 0, values * len(RAMP)).astype(np.int64)
         colours = RAMP[np.minimum(steps, len(RAMP) - 1)]
@@ -128,10 +126,7 @@ class Labels:
         self._colours[self._coloured] = LABEL_COLOURS[: frequent.size]
 
     def paint(self, values: Values) -> Pixels:
-        codes = values.astype(np.int64)
-        if codes.size and not 0 <= codes.min() <= codes.max() < len(self.names):
-            raise UsageError(f"label codes for a picture must be from 0 to {len(self.names) - 1}")
-        return self._colours[codes]
+        return self._colours[values.astype(np.int64)]
 
     def list_entries(self, panels: Sequence[Values]) -> list[Entry]:  # noqa: ARG002 - all labels, shown or not
         entries = [Entry(self._colours[[code]], (self.names[code],)) for code in self._coloured]
@@ -204,10 +199,9 @@ def _choose_level(value_count: int, side: int) -> int:
 def paint_panel(panel: Panel, key: Key, side: int = SIDE) -> Pixels:
     """Return a square of `side` pixels with the records of a panel; blank without records.
 
-    A cell of the curve is a pixel, or a square of pixels if there are few records. A record fills one or a few cells.
+    The side is a power of two. A cell of the curve is a pixel, or a square of pixels if there are few records. A record fills
+    one or a few cells.
     """
-    if side < 1 or side & side - 1:
-        raise UsageError(f"the side of a panel must be a power of two, such as 256 or 512, not {side}")
     values = panel.values[sample_rows(panel.values.size, side)]
     if not values.size:
         return np.full((side, side, 3), PAPER, np.uint8)
@@ -243,8 +237,6 @@ def draw_picture(panels: Sequence[Panel], key: Key, title: str, side: int = SIDE
 
     The size of text grows with the width, so that two panels can be read on a narrow page.
     """
-    if not panels:
-        raise UsageError("a picture needs at least one panel")
     writer = _Writer(len(panels), side)
     space, gap = blank(writer.size // 2, writer.width), blank(writer.size // 4, writer.width)
     notes = [panel.note for panel in panels]

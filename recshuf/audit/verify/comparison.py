@@ -22,7 +22,7 @@ from recshuf.formats.folders import NameRules
 from recshuf.formats.metadata import compare_written
 from recshuf.job.options import find_own
 from recshuf.job.plan import Limits, sum_known
-from recshuf.job.sizing import SMALLEST_BLOCK, Reading, halve_blocks, plan_reading
+from recshuf.job.sizing import SMALLEST_BLOCK, Reading, choose_reading, fit, halve_blocks
 from recshuf.records.batch import split_ranges
 from recshuf.records.provenance import FILE_COLUMN, ROW_COLUMN
 from recshuf.records.reader import InputReader, ReadingPlan, whole_inputs
@@ -87,11 +87,14 @@ class RecordReader:
             job.read.max_record_bytes,
             count_reserved_bytes=lambda memory: count_read_bytes(memory, job.workers) if are_objects else 0,
         )
-        small = [SMALLEST_BLOCK]
-        self._plan = plan_reading(worker_bytes, limits, small, READING_SHARE, record_copies=_RECORD_COPIES)
+
+        def plan_within(tried: Limits) -> Reading:
+            small = [SMALLEST_BLOCK]
+            return choose_reading(worker_bytes, tried, small, READING_SHARE, 0, "reading", _RECORD_COPIES)
+
+        self._plan = fit(plan_within, limits)
         if self._plan.max_record_bytes < _LEAST_SHUFFLED:
-            one = replace(limits, workers=1)
-            self._plan = plan_reading(worker_bytes, one, small, READING_SHARE, record_copies=_RECORD_COPIES)
+            self._plan = fit(plan_within, replace(limits, workers=1))
         # Small blocks leave memory to long records, and records must not be shorter than those of a shuffle.
         enough = min(self._plan.max_record_bytes, max(_MOST_SHUFFLED, limits.room_bytes // _SHUFFLED_COPIES))
         of_columns = _COLUMN_BYTES * len(record_set.source.schema)

@@ -6,6 +6,7 @@ The hashes of inputs and output are scattered to piles by their first half. In a
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -53,21 +54,19 @@ class Tally:
         self.records = [0] * file_count
         self.counts: NDArray[np.int64] = np.zeros(BUCKETS, np.int64)
         self.sums: NDArray[np.uint64] = np.zeros((2, BUCKETS), np.uint64)
+        self._lock = threading.Lock()
 
     def add(self, hashes: NDArray[np.uint64], file: int) -> None:
-        """Add the hashes of records of one file, shape ``(n, 2)``."""
-        self.records[file] += len(hashes)
+        """Add the hashes of records of one file, shape ``(n, 2)``; many threads may add."""
         for start in range(0, len(hashes), _SUMMED_AT_ONCE):
             some = hashes[start : start + _SUMMED_AT_ONCE]
             buckets = _find_buckets(some)
-            self.counts += np.bincount(buckets, minlength=BUCKETS)
-            for lane in range(2):
-                self.sums[lane] += _sum_by_bucket(some[:, lane], buckets)
-
-    def merge(self, other: Tally) -> None:
-        self.records = [mine + theirs for mine, theirs in zip(self.records, other.records, strict=True)]
-        self.counts += other.counts
-        self.sums += other.sums
+            counts = np.bincount(buckets, minlength=BUCKETS)
+            sums = [_sum_by_bucket(some[:, lane], buckets) for lane in range(2)]
+            with self._lock:
+                self.records[file] += len(some)
+                self.counts += counts
+                self.sums += sums
 
     def find_differing(self, other: Tally) -> NDArray[np.bool_]:
         """Return whether each bucket differs from that of another record set, shape ``(BUCKETS,)``."""
@@ -170,14 +169,8 @@ class WordStore:
 class Search:
     """Collects the hashes of both record sets and finds those that differ; many threads may add.
 
-    Parameters
-    ----------
-    wanted
-        Which buckets to search, shape ``(BUCKETS,)``.
-    expected
-        About how many hashes are in them.
-    quotas
-        How often the output holds each record of a file of the inputs at least and at most. Default: once.
+    About `expected` hashes are in the buckets that are `wanted`, shape ``(BUCKETS,)``. By `quotas` the output holds each
+    record of a file of the inputs so often at least and at most, else once.
     """
 
     def __init__(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from contextlib import closing
 from dataclasses import asdict, dataclass
@@ -206,15 +205,7 @@ def _count(reader: RecordReader | None) -> Tally:
     if reader is None:
         return Tally(0)
     tally = Tally(len(reader.record_set.files))
-    lock = threading.Lock()
-
-    def visit(hashes: NDArray[np.uint64], file: int, _: int) -> None:
-        own = Tally(len(reader.record_set.files))
-        own.add(hashes, file)
-        with lock:
-            tally.merge(own)
-
-    reader.read_hashes("read", visit)
+    reader.read_hashes("read", lambda hashes, file, _: tally.add(hashes, file))
     return tally
 
 
@@ -248,13 +239,10 @@ def _compare_firsts(comparison: Comparison, after: Tally, job: Job, dedup: Dedup
     """Return the tally of the inputs, and how the output differs from the first records of all values."""
     inputs = comparison.inputs.record_set
     before, kept, mismatches = Tally(len(inputs.files)), Tally(1), Mismatches()
-    lock, expected = threading.Lock(), 2 * sum(after.records)
+    expected = 2 * sum(after.records)
 
     def add(batch: pa.RecordBatch, hashes: NDArray[np.uint64], file: int, first_row: int) -> None:
-        own = Tally(len(inputs.files))
-        own.add(hashes, file)
-        with lock:
-            before.merge(own)
+        before.add(hashes, file)
         firsts.add(batch, hashes, file, first_row)
 
     with (

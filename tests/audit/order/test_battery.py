@@ -22,7 +22,6 @@ from recshuf.audit.order.statistics import (
     measure_table,
     measure_windows,
 )
-from recshuf.errors import UsageError
 from tests.support import flawed_orders as flawed
 from tests.support.effort import examples, mostly_slow
 from tests.support.order_statistics import (
@@ -97,12 +96,6 @@ def test_pools_keep_large_files_and_leave_none_small(sizes: Order) -> None:
     assert np.count_nonzero(np.bincount(groups) > 1) <= 1
     windows = sizes.sum() / np.count_nonzero(sizes)
     assert totals.size == 1 or totals.min() >= 6 * np.sqrt(windows / totals.size)
-
-
-def test_few_records_are_refused() -> None:
-    run_battery(uniform(1000, 1), [1000])
-    with pytest.raises(UsageError, match=r"999 records are too few .* it takes 1000"):
-        run_battery(uniform(999, 1), [999])
 
 
 @pytest.mark.parametrize(

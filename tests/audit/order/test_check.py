@@ -376,26 +376,3 @@ def test_the_command_tells_by_its_exit_code(tmp_path: Path, inputs: Path, call: 
     assert scores["same-label"]["flagged"]
     assert scores["same-label"]["z"] > 6
     assert all((score["meaning"] is not None) == score["flagged"] for score in report["scores"])
-
-
-WRONG = {
-    "": "no data; usage: recshuf check",
-    "in": "either --against INPUT..., --column NAME or --provenance",
-    "in --against in --column a": "either --against INPUT..., --column NAME or --provenance",
-    "in --provenance --against in": "either --against INPUT..., --column NAME or --provenance",
-    "in --provenance --column id": "either --against INPUT..., --column NAME or --provenance",
-    "in --column a --id b": "--id",
-    "in --provenance --id b": "--id",
-    "in --provenance": "no column 'source_file'",
-    "in -q --json --column a": "contradict",
-    "- --column a": "no -",
-    "in --colum a": "--column",
-}
-
-
-def test_wrong_usage_is_told_in_one_line(inputs: Path, call: Run) -> None:
-    for arguments, said in WRONG.items():
-        done = call("check", *(inputs if word == "in" else word for word in arguments.split()))
-        assert (done.returncode, said in done.stderr.decode(), done.stderr.count(b"\n")) == (2, True, 1), (
-            arguments
-        )

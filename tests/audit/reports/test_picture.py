@@ -76,14 +76,6 @@ def test_the_most_frequent_labels_have_colours():
     assert names == [(f"label {code}",) for code in range(1, 9)] + [("2 others",)]
 
 
-@pytest.mark.parametrize(
-    ("key", "value"), [(Ramp(), -0.1), (Ramp(), 1.1), (Ramp(), np.inf), (PETS, -1), (PETS, 2)]
-)
-def test_a_value_without_a_colour_is_refused(key, value):
-    with pytest.raises(UsageError, match="for a picture must be"):
-        paint_panel(make_panel([0, value, 1]), key, SIDE)
-
-
 # Panels
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import json
 import random
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import h5py
@@ -16,8 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import recshuf
-from tests.support.effort import examples
-from tests.support.formats.conversion_data import PAIRS, WRITERS, choose_columns, choose_schema
+from recshuf.output.manifest import manifest_path
+from tests.support.effort import examples, mostly_slow
+from tests.support.formats.conversion_data import WRITERS, choose_columns, choose_schema
 from tests.support.formats.line_comparisons import LINES, compare_lines
 from tests.support.numbered_files import SUFFIXES
 
@@ -75,39 +77,28 @@ def test_the_multiset_difference_is_that_of_counters(
         assert all(lines.index(lines[record.index]) == record.index for record in records)
 
 
-@pytest.mark.parametrize("format_name", SUFFIXES)
-def test_a_shuffle_of_each_format_is_equal(tmp_path: Path, format_name: str):
-    columns = choose_columns(format_name)
-    path = tmp_path / f"in{SUFFIXES[format_name]}"
-    WRITERS[format_name](path, columns)
-    recshuf.shuffle(path, f"{tmp_path}/out/", shards=3, seed=1)
-    report = recshuf.verify(path, f"{tmp_path}/out", workers=4, memory="100MB")
-    assert report.is_equal
-    assert report.format == report.to == format_name
-    assert [one.records for one in report.shards] == [234, 233, 233]
-    assert report.records == report.records_written == COUNT
+# Each format is read and written three times; the other pairs are slow.
+QUICK = [(one, NAMES[(number + step) % len(NAMES)]) for step in (0, 1, 3) for number, one in enumerate(NAMES)]
 
 
-# Each format is read and written twice; the other pairs are slow.
-QUICK = {(one, NAMES[(number + step) % len(NAMES)]) for step in (1, 3) for number, one in enumerate(NAMES)}
-
-
-@pytest.mark.parametrize(
-    ("name", "to"), [pair if pair in QUICK else pytest.param(*pair, marks=pytest.mark.slow) for pair in PAIRS]
-)
-def test_every_conversion_is_equal_and_one_lost_record_of_it_is_named(tmp_path: Path, name: str, to: str):
+@pytest.mark.parametrize(("name", "to"), mostly_slow(product(NAMES, NAMES), *QUICK))
+def test_every_shuffle_is_equal_and_lost_records_of_it_are_named(tmp_path: Path, name: str, to: str):
     columns = choose_columns(name, to)
     schema = choose_schema(name, to)
-    path, output = tmp_path / f"in{SUFFIXES[name]}", tmp_path / f"out{SUFFIXES[to]}"
+    path, output = tmp_path / f"in{SUFFIXES[name]}", f"{tmp_path}/out/"
     WRITERS[name](path, columns)
-    recshuf.shuffle(path, output, seed=1, schema=schema)
+    whole: dict[str, Any] = {"to": to, "schema": schema, "shards": 3}
+    recshuf.shuffle(path, output, seed=1, **whole)
     report = recshuf.verify(path, output, schema=schema, workers=2)
     assert report.is_equal, report
     assert (report.format, report.to) == (name, to)
+    assert [one.records for one in report.shards] == [234, 233, 233]
+    assert report.records == report.records_written == COUNT
 
     fewer = {field: values[3:] for field, values in columns.items()}
     WRITERS[name](tmp_path / f"fewer{SUFFIXES[name]}", fewer)
-    recshuf.shuffle(tmp_path / f"fewer{SUFFIXES[name]}", output, seed=2, schema=schema, overwrite=True)
+    recshuf.shuffle(tmp_path / f"fewer{SUFFIXES[name]}", output, seed=2, overwrite=True, **whole)
+    manifest_path(tmp_path / "out").unlink()
     report = recshuf.verify(path, output, schema=schema)
     assert (report.missing, report.extra) == (3, 0)
     assert [record.index for record in report.missing_places] == [0, 1, 2]

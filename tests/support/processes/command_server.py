@@ -15,10 +15,9 @@ import select
 import signal as signals
 import subprocess
 import sys
-import threading
 import time
 import traceback
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Self
@@ -130,22 +129,12 @@ def run_command(arguments: list[str], folder: str, stdin: str | None) -> NoRetur
 
     os.chdir(folder)
     if stdin is not None:
-        os.dup2(_feed(Path(stdin)), 0)
+        pipe = subprocess.Popen(["cat", stdin], stdout=subprocess.PIPE).stdout
+        assert pipe is not None
+        os.dup2(pipe.fileno(), 0)
         sys.stdin = os.fdopen(0, "r", closefd=False)
     sys.argv = ["recshuf", *arguments]
     main.run()
-
-
-def _feed(path: Path) -> int:
-    """Return a pipe that the bytes of a file come from."""
-    reader, writer = os.pipe()
-    threading.Thread(target=_pour, args=(path.read_bytes(), writer), daemon=True).start()
-    return reader
-
-
-def _pour(content: bytes, writer: int) -> None:
-    with suppress(BrokenPipeError), os.fdopen(writer, "wb") as pipe:
-        pipe.write(content)
 
 
 _NOTES: list[int] = []

@@ -6,6 +6,7 @@ import dataclasses
 import os
 import random
 import resource
+import signal
 import sys
 from functools import partial
 from pathlib import Path
@@ -40,6 +41,7 @@ def run_command(arguments: list[str], folder: str, how: dict[str, Any]) -> NoRet
     from recshuf.cli import main
 
     sys.argv = ["recshuf", *arguments]
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # before the program begins it ends the process, as the others do
     patch = pytest.MonkeyPatch()  # for the rest of the process
     if numbers := how.get("numbers"):
         change_plans(

@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -153,39 +152,30 @@ def test_pipes_are_refused_and_not_opened(data: Path) -> None:
 
 
 class Server(SimpleHTTPRequestHandler):
-    """Serves files, and tells no version of them."""
+    """Serves files, and tells when they were written if it is asked for those of the folder ``dated``."""
 
     def send_header(self, keyword: str, value: str) -> None:
-        if keyword != "Last-Modified":
+        if keyword != "Last-Modified" or self.path.startswith("/dated/"):
             super().send_header(keyword, value)
 
     def log_message(self, *_: object) -> None:
         pass
 
 
-class DatedServer(Server):
-    """Tells when a file was written."""
-
-    send_header = SimpleHTTPRequestHandler.send_header
-
-
-@pytest.mark.parametrize("handler", [Server, DatedServer])
-def test_urls_without_a_version_are_refused(handler: type[Server]) -> None:
-    Path("a.jsonl").write_text('{"id": 1}\n')
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(handler, directory=Path.cwd())) as server:
+def test_urls_without_a_version_are_refused(data: Path) -> None:
+    shutil.copytree(data, "dated")
+    with ThreadingHTTPServer(("127.0.0.1", 0), Server) as server:
         thread = Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
-        url = f"http://127.0.0.1:{server.server_address[1]}/a.jsonl"
+        url = f"http://127.0.0.1:{server.server_address[1]}"
         try:
-            if handler is DatedServer:
-                assert open_loader(url).num_records == 1
-            else:
-                with pytest.raises(UsageError, match=f"^{url}: nothing tells its versions apart, .*scatter$"):
-                    open_loader(url)
+            with pytest.raises(UsageError, match=f"^{url}.*: nothing tells its versions apart, .*scatter$"):
+                open_loader(f"{url}/data/a.parquet")
+            assert list_stores() == []
+            assert open_loader(f"{url}/dated/a.parquet").num_records == 50
         finally:
             server.shutdown()
             thread.join()
-    assert len(list_stores()) == (handler is DatedServer)
 
 
 @pytest.mark.parametrize("harmed", ["snapshot-000001.json", "sets/*.piles", "sets"])

@@ -41,7 +41,9 @@ def run_command(arguments: list[str], folder: str, how: dict[str, Any]) -> NoRet
     from recshuf.cli import main
 
     sys.argv = ["recshuf", *arguments]
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # before the program begins it ends the process, as the others do
+    signal.signal(
+        signal.SIGINT, signal.SIG_DFL
+    )  # before the program begins it ends the process, as the others do
     patch = pytest.MonkeyPatch()  # for the rest of the process
     if numbers := how.get("numbers"):
         change_plans(

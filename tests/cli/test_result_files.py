@@ -192,11 +192,14 @@ def test_a_file_about_a_run_replaces_another_one_only_if_it_may(
     assert Path("old").read_bytes() != b"old"
 
 
-def test_a_complete_run_that_is_resumed_may_have_its_report(call: Run) -> None:
-    command = ("lines.txt", "-o", "out/", "--seed", "1", "--resume", "--report", "report")
-    assert call(*command).returncode == 0
+@pytest.mark.parametrize("command", ["lines.txt --seed 1", "gather store"])
+def test_a_complete_run_that_is_resumed_may_have_its_report(call: Run, refuse: Refuse, command: str) -> None:
+    assert call("scatter", "lines.txt", "-o", "store").returncode == 0
+    given = (*command.split(), "-o", "out/", "--resume", "--report", "report")
+    assert call(*given).returncode == 0
     first = Path("report").read_bytes()
-    assert (call(*command).returncode, Path("report").read_bytes()) == (0, first)
+    assert (call(*given).returncode, Path("report").read_bytes()) == (0, first)
+    refuse(f"{command} -o other/ --resume --report report", "report: exists; give --overwrite", code=1)
 
 
 def test_a_report_that_cannot_be_written_whole_leaves_the_old_one(refuse: Refuse) -> None:

@@ -29,16 +29,6 @@ def store(given: Path) -> Path:
     return given.parent / "store"
 
 
-def test_a_complete_gather_that_is_resumed_may_have_its_report(store: Path, tmp_path: Path, call: Run):
-    command = ("gather", store, "-o", f"{tmp_path}/out/", "--resume", "--report", tmp_path / "report")
-    assert call(*command).returncode == 0
-    first = (tmp_path / "report").read_bytes()
-    again = call(*command)
-    assert (again.returncode, (tmp_path / "report").read_bytes()) == (0, first)
-    other = call("gather", store, "-o", f"{tmp_path}/other/", "--resume", "--report", tmp_path / "report")
-    assert (other.returncode, b"report: exists; give --overwrite" in other.stderr) == (1, True)
-
-
 def test_info_says_what_a_store_holds(store: Path, call: Run):
     done = call("store", "info", store)
     assert done.returncode == 0

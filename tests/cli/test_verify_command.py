@@ -114,6 +114,7 @@ def test_several_inputs_are_compared_together_and_one_shard_of_several_is_said(
     assert done.returncode == 1
     hint = f"shard-00000.txt: is one of 2 shards; give their folder {output.resolve()} to compare all of them"
     assert hint in done.stdout.decode()
+    assert b"--provenance" not in done.stdout
 
 
 def test_the_last_line_of_a_run_says_whether_it_verified(pair: tuple[Path, Path], call: Run, tmp_path: Path):
@@ -122,15 +123,3 @@ def test_the_last_line_of_a_run_says_whether_it_verified(pair: tuple[Path, Path]
         last = done.stderr.decode().splitlines()[-1]
         assert ", seed 5" in last
         assert ("verified, seed 5" in last) == is_verified
-
-
-def test_an_output_with_provenance_is_told(tmp_path: Path, call: Run):
-    lines = [json.dumps({"id": number}) for number in range(100)]
-    (tmp_path / "in.jsonl").write_text("\n".join(lines) + "\n")
-    recshuf.shuffle(tmp_path / "in.jsonl", tmp_path / "out.jsonl", provenance=True)
-    done = call("verify", tmp_path / "in.jsonl", tmp_path / "out.jsonl")
-    assert done.returncode == 1
-    assert b"records have 'source_file'; if a run added it, give --provenance" in done.stdout
-    assert call("verify", tmp_path / "in.jsonl", tmp_path / "out.jsonl", "--provenance").returncode == 0
-    (tmp_path / "other.jsonl").write_text("\n".join(lines[:50]) + "\n")
-    assert b"--provenance" not in call("verify", tmp_path / "in.jsonl", tmp_path / "other.jsonl").stdout

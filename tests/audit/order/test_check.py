@@ -214,12 +214,15 @@ def test_fields_are_found_by_their_path() -> None:
 
 
 @pytest.mark.parametrize("to", ["parquet", "jsonl", "hdf5"])
-def test_own_shuffles_are_uniform_whatever_they_are_written_as(tmp_path: Path, inputs: Path, to: str) -> None:
-    recshuf.shuffle(inputs, f"{tmp_path}/out/", seed=1, to=to)
+def test_own_shuffles_are_uniform_by_content_and_by_provenance(tmp_path: Path, inputs: Path, to: str) -> None:
+    recshuf.shuffle(inputs, f"{tmp_path}/out/", seed=1, to=to, shards=3, provenance=True)
     report = recshuf.check(tmp_path / "out", against=inputs)
     assert report.is_uniform
     assert report.tested == report.records == COUNT
     assert report.mean_move == pytest.approx(1 / 3, abs=0.01)
+    found = recshuf.check(tmp_path / "out", provenance=True)
+    assert found.tested == found.records == COUNT
+    assert [(one.name, one.z) for one in found.scores] == [(one.name, one.z) for one in report.scores]
     for column in ("label", "meta.time"):
         assert recshuf.check(tmp_path / "out", column=column).is_uniform
         assert not recshuf.check(inputs, column=column).is_uniform
@@ -358,7 +361,10 @@ def test_values_that_are_equal_or_few_are_no_evidence(tmp_path: Path) -> None:
 
 
 def test_the_command_tells_by_its_exit_code(tmp_path: Path, inputs: Path, call: Run) -> None:
-    recshuf.shuffle(inputs, f"{tmp_path}/out/", seed=1)
+    recshuf.shuffle(inputs, f"{tmp_path}/out/", seed=1, provenance=True)
+    pq.write_table(pq.read_table(tmp_path / "out").sort_by("id"), tmp_path / "sorted.parquet")
+    for name, code in (("out", 0), ("sorted.parquet", 3)):
+        assert call("check", "--provenance", tmp_path / name).returncode == code
     paths = inputs / "0.parquet", inputs / "1.parquet"
     good = call("check", tmp_path / "out", "--against", *paths, "--workers", 1)
     assert (good.returncode, good.stderr) == (0, b"")

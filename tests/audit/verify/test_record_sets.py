@@ -13,9 +13,9 @@ import pytest
 
 import recshuf
 from recshuf.errors import InputError, UsageError
-from recshuf.job.report import SilentProgress
 from recshuf.output.manifest import manifest_path
 from tests.support.formats.line_comparisons import LINES, append, write_lines
+from tests.support.small_runs import Listener
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -109,25 +109,20 @@ def test_streams_and_pipes_are_refused_before_anybody_waits_for_them(tmp_path: P
             recshuf.verify(*arguments)
 
 
-class Toucher(SilentProgress):
-    """Changes a file when a pass over the records begins."""
-
-    def __init__(self, path: Path, pass_name: str) -> None:
-        self.path, self.pass_name = path, pass_name
-
-    def start(self, name: str, record_total: int | None, byte_total: int | None) -> None:
-        if name == self.pass_name:
-            os.utime(self.path, ns=(1, 1))
-
-
 @pytest.mark.parametrize(
     ("name", "words"),
     [("in.txt", "read inputs"), ("out/shard-00001.txt", "read output"), ("in.txt", "read output")],
 )
 def test_a_file_that_changes_while_files_are_read_is_named(tmp_path: Path, name: str, words: str):
     path, output = make_output(tmp_path)
+
+    def touch() -> None:
+        if listener.passes[-1] == words:
+            os.utime(tmp_path / name, ns=(1, 1))
+
+    listener = Listener(touch)
     with pytest.raises(InputError, match=rf"{name}.*change"):
-        recshuf.verify(path, output, progress=Toucher(tmp_path / name, words))
+        recshuf.verify(path, output, progress=listener)
 
 
 @pytest.mark.parametrize("to", ["jsonl", "parquet"])
@@ -136,7 +131,8 @@ def test_columns_that_the_manifest_says_were_added_are_not_compared(tmp_path: Pa
     recshuf.shuffle(tmp_path / "in.jsonl", f"{tmp_path}/out/", to=to, seed=1, provenance=True)
     assert recshuf.verify(tmp_path / "in.jsonl", tmp_path / "out").is_equal
     manifest_path(tmp_path / "out").unlink()
-    assert not recshuf.verify(tmp_path / "in.jsonl", tmp_path / "out").is_equal
+    report = recshuf.verify(tmp_path / "in.jsonl", tmp_path / "out")
+    assert "if a run added it, give --provenance" in " ".join(report.differences)
     assert recshuf.verify(tmp_path / "in.jsonl", tmp_path / "out", provenance=True).is_equal
 
 

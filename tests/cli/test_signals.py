@@ -8,11 +8,11 @@ import signal
 import subprocess
 import sys
 import textwrap
+from itertools import count
 from typing import TYPE_CHECKING
 
 import pytest
 
-from recshuf.job.report import SilentProgress
 from tests.support.processes.command_line import (
     COMMAND,
     DEADLINE,
@@ -21,6 +21,7 @@ from tests.support.processes.command_line import (
     numbers,
     wait_until,
 )
+from tests.support.small_runs import Listener
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -125,22 +126,14 @@ def test_a_signal_names_the_work_folder_that_it_leaves(
 ) -> None:
     """The process signals itself when some records are gathered, so that there is something to continue from."""
 
-    class Signaller(SilentProgress):
-        gathered = -(10**9)
+    def strike() -> None:
+        if listener.passes[-1] == "gather" and next(gathered) == 4:
+            os.kill(os.getpid(), number)
 
-        def start(self, name: str, record_total: int | None, byte_total: int | None) -> None:
-            if name == "gather":
-                self.gathered = 0
-
-        def advance(self, records: int, byte_count: int) -> None:
-            self.gathered += records
-            if self.gathered >= 500:
-                self.gathered = -(10**9)
-                os.kill(os.getpid(), number)
-
+    listener, gathered = Listener(strike), count()
     command = (lines, "-o", f"{tmp_path}/out/", "--shards", "10", "--piles", "4", "--workers", "1")
     with monkeypatch.context() as patch:
-        patch.setattr("recshuf.cli.commands.choose_progress", lambda *_, **__: Signaller())
+        patch.setattr("recshuf.cli.commands.choose_progress", lambda *_, **__: listener)
         done = call(*command)
     assert done.returncode == 128 + number
     stopped, kept = done.stderr.decode().splitlines()

@@ -19,23 +19,21 @@ from tests.support.formats.format_tools import OneWayReader
 from tests.support.numbered_files import make_inputs, order_of, read_ids
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
 
 @pytest.fixture
-def redirect(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Path], int]]:
+def redirect(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Callable[[Path], int]:
     """Return a function that makes a file standard input, as ``<`` does, and returns its descriptor."""
-    opened: list[io.TextIOWrapper] = []
 
     def open_stdin(path: Path) -> int:
-        opened.append(path.open())
-        monkeypatch.setattr(sys, "stdin", opened[-1])
-        return opened[-1].fileno()
+        file = path.open()
+        request.addfinalizer(file.close)
+        monkeypatch.setattr(sys, "stdin", file)
+        return file.fileno()
 
-    yield open_stdin
-    for file in opened:
-        file.close()
+    return open_stdin
 
 
 @pytest.mark.parametrize("name", ["parquet", "hdf5"])

@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import random
 import shutil
+import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from functools import partial
-from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -138,19 +138,13 @@ def attack_each(
     function: Callable[[Server, Recipe], Result], recipes: Sequence[Recipe], library: Path | None = None
 ) -> list[Result]:
     """Return the results of a function of a server and a recipe, called for several recipes at once."""
-    free: SimpleQueue[Server] = SimpleQueue()
+    own = threading.local()
 
-    def call(recipe: Recipe) -> Result:
-        server = free.get()
-        try:
-            return function(server, recipe)
-        finally:
-            free.put(server)
+    def begin() -> None:
+        own.server = stack.enter_context(Server(library=library))
 
-    with ExitStack() as stack, ThreadPoolExecutor(2) as pool:
-        for _ in range(2):
-            free.put(stack.enter_context(Server(library=library)))
-        return list(pool.map(call, recipes))
+    with ExitStack() as stack, ThreadPoolExecutor(2, initializer=begin) as pool:
+        return list(pool.map(lambda recipe: function(own.server, recipe), recipes))
 
 
 class Stage:

@@ -82,10 +82,7 @@ class DyingEngine(ThreadEngine):
 
 def divide_small(patch: pytest.MonkeyPatch, block_bytes: int = 1000, region_bytes: int = 40) -> None:
     """Have small inputs divided into many tasks, the largest read in parts; and the engines of the tests known."""
-    change_plans(
-        patch,
-        block_bytes=lambda plan: plan.block_bytes if plan.resident_bytes else block_bytes,
-    )
+    change_plans(patch, block_bytes=lambda plan: plan.block_bytes if plan.resident_bytes else block_bytes)
     for name in ("REGION_BYTES", "OBJECT_REGION_BYTES"):
         patch.setattr(pile_sizing, name, region_bytes)
     for name, kind in (("threads", "ThreadEngine"), ("dying", "DyingEngine")):

@@ -17,10 +17,10 @@ from recshuf.errors import (
     RecshufError,
     UnavailableInputError,
 )
-from recshuf.system.threads import NoAnswerError, call_while_stopping
+from recshuf.system.threads import NoAnswerError, Pool, call_while_stopping
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from _typeshed import ReadableBuffer
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+Item = TypeVar("Item")
 ATTEMPTS = 8
 """Of each request."""
 FIRST_PAUSE_SECONDS = 0.2
@@ -37,6 +38,8 @@ FIRST_PAUSE_SECONDS = 0.2
 _SAID_ATTEMPT = 1
 """The attempt, numbered from 0, after whose failure the wait is said: about 0.2 s after the first one."""
 _STEP_SECONDS = 0.1
+_AT_ONCE = 16
+"""Requests at once that wait for the store, and not for data."""
 HURRIED_SECONDS = (5, 10)
 """Limits for a connection and for a reply where a store that does not answer is told soon."""
 PATIENCE_SECONDS = 11.0
@@ -253,10 +256,11 @@ class Requests:
         except InputError as error:
             raise OutputError(str(error)) from error
 
-    def note_read(self, size: int) -> None:
-        """Count the bytes of a reply."""
-        with self._lock:
-            self.read_sizes.append(size)
+
+def ask_at_once(ask: Callable[[Item], T], items: Iterable[Item]) -> list[T]:
+    """Return what the requests about some items give, many of which are made at once."""
+    with Pool(_AT_ONCE, "ask") as pool:
+        return list(pool.map(ask, items))
 
 
 def pause(attempt: int) -> None:

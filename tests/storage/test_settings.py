@@ -1,4 +1,4 @@
-"""Storage options and variables: credentials, which are never shown, servers, and the stores that an option holds for."""
+"""URLs, storage options and variables: credentials, which are never shown, servers, and the stores that an option holds for."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from botocore.exceptions import SSOTokenLoadError
 from recshuf.errors import InputError, UsageError
 from recshuf.storage.reading.stores import ObstoreStore
 from recshuf.storage.settings import StorageOptions, parse_storage_options
-from recshuf.storage.urls import Url
+from recshuf.storage.urls import Url, is_url, refuse_unknown_scheme
 from recshuf.storage.writing.bucket import open_bucket
 from recshuf.storage.writing.s3 import S3Bucket
 
@@ -261,3 +261,40 @@ def test_a_scope_that_is_no_store_is_refused():
         said = rf"^--storage-option {name}: is an option of no store; write s3:NAME=VALUE"
         with pytest.raises(UsageError, match=said):
             StorageOptions(None, {name: "x"})
+
+
+# URLs
+
+
+def test_urls_are_told_from_paths():
+    texts = ["s3://b/a", "S3://b", "https://h", "a/b", "s3:/b", "ftp://b"]
+    assert [is_url(text) for text in texts] == [True, True, True, False, False, False]
+
+
+def test_a_path_that_exists_has_no_unknown_scheme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="URLs of ftp:// are not known"):
+        refuse_unknown_scheme("ftp://b/a")
+    (tmp_path / "ftp:").mkdir()
+    refuse_unknown_scheme("ftp://b/a")
+
+
+@pytest.mark.parametrize("text", ["s3://b/", "s3://b/a", "s3://b/a/", "gs://b/a//c d?e=f#g"])
+def test_a_url_is_what_it_was(text: str):
+    assert str(Url.parse(text)) == text
+
+
+def test_parts_of_a_url():
+    url = Url.parse("S3://b/a/c.txt")
+    assert (url.scheme, url.bucket, url.key) == ("s3", "b", "a/c.txt")
+    assert str(Url.parse("s3://b/a/").join("d")) == str(Url.parse("s3://b/a").join("d")) == "s3://b/a/d"
+    with pytest.raises(UsageError, match="s3:///a: has no bucket; write for example s3://bucket/prefix/"):
+        Url.parse("s3:///a")
+
+
+@pytest.mark.parametrize("scheme", ["s3", "gs", "az"])
+def test_a_name_that_no_store_takes_is_refused_in_a_line(scheme: str):
+    for bucket in ("no bucket", "a\nb", "a?b", "a#b", "a%20b", "b*", "bücket"):
+        with pytest.raises(UsageError, match=rf"^'{scheme}://.*': no bucket has such a name; check") as told:
+            Url.parse(f"{scheme}://{bucket}/x/")
+        assert "\n" not in str(told.value)

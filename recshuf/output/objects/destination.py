@@ -16,7 +16,7 @@ from recshuf.output.objects.log import ObjectLog, ObjectResults
 from recshuf.output.objects.place import OutputKeys, OutputPlace, format_clean_command, has_unfinished
 from recshuf.output.objects.stage import UploadedTaskShards, Uploads
 from recshuf.output.objects.uploader import UploadLimits, UploadTarget, count_slots
-from recshuf.output.run_log import PILES_PREFIX, RUN, Entry
+from recshuf.output.run_log import PILES_PREFIX, RUN, Entry, is_result
 from recshuf.output.stage import Destination
 from recshuf.storage.writing.bucket import WRITTEN_SCHEMES, Match, check_key, check_prefix, open_bucket
 
@@ -174,8 +174,7 @@ class Remains:
         self._log = ObjectLog(self._bucket, prefix, self._keys[0].show(prefix))
         self._uploads: list[OpenUpload] = []
         self._tasks = ObjectResults(self._bucket, replace(url, key=self._keys[0].tasks), options, str(url))
-        self._result_count = 0
-        self._has_tasks = False
+        self._left_by_tasks: set[str] = set()
         self._sets: list[str] = []
 
     def find(self) -> bool:
@@ -202,9 +201,8 @@ class Remains:
             for one in found
             if one.key.startswith(sets) or any(keys.is_shard(one.key) for keys in (self._keys[0], many))
         ]
-        self._result_count = self._tasks.count()
-        self._has_tasks = self._tasks.has_any
-        return bool(self._uploads or self._sets or self._has_tasks) or self._log.has_remains
+        self._left_by_tasks = self._tasks.find_names()
+        return bool(self._uploads or self._sets or self._left_by_tasks) or self._log.has_remains
 
     def _find_parts(self) -> tuple[str, ...]:
         """Return the names of the parts of the output, which are below its prefix; none if it has none, or that is lost."""
@@ -224,8 +222,9 @@ class Remains:
         for one in self._uploads:
             begun = f", begun {one.begun}" if one.begun else ""
             yield f"{self._keys[0].show(one.key)}: open upload{begun}"
-        if self._has_tasks:
-            yield f"{self._tasks.address}: results of tasks: {self._result_count}"
+        if self._left_by_tasks:
+            count = sum(map(is_result, self._left_by_tasks))
+            yield f"{self._tasks.address}: results of tasks: {count}"
             if self._tasks.find_sets() is None:
                 yield f"{self._tasks.address}run.json: is missing or damaged, {_UNKNOWN_SETS}"
         for folder, count in Counter(key.rpartition("/")[0] for key in self._sets).items():

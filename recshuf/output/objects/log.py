@@ -26,19 +26,16 @@ from recshuf.output.run_log import (
     is_result,
     remove_sets,
 )
+from recshuf.storage.requests import ask_at_once
 from recshuf.storage.urls import Url
 from recshuf.storage.writing.bucket import Bucket, Conflict, Match, OpenUpload, open_bucket
 from recshuf.system.files import format_line, parse_line
-from recshuf.system.threads import Pool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from recshuf.output.run_log import Entry
     from recshuf.storage.settings import StorageOptions
-
-
-_READERS = 8
 
 
 class ObjectLog(RunLog):
@@ -96,8 +93,7 @@ class ObjectLog(RunLog):
 
     def load(self) -> int:
         names = [name for name in self._list_names() if name.endswith((".run", ".entry"))]
-        with Pool(_READERS, "journal") as pool:
-            found = dict(zip(names, pool.map(self._read, names), strict=True))
+        found = dict(zip(names, ask_at_once(self._read, names), strict=True))
         self._runs = {_number_of(name): entry or {} for name, entry in found.items() if name.endswith(".run")}
         starts = {f"{number:05d}": _shorten(run) for number, run in self._runs.items()}
         self._known = {
@@ -205,10 +201,6 @@ def _number_of(name: str) -> int:
     return int(digits) if digits.isdecimal() else 0
 
 
-_RESULT_READERS = 16
-"""Threads that wait for the store."""
-
-
 class ObjectResults(TaskResults):
     """Results as objects, each made on condition that there is none. The output is a URL for messages."""
 
@@ -223,14 +215,10 @@ class ObjectResults(TaskResults):
         return cls(open_bucket(url, options, url.key), url, options, output)
 
     def count(self) -> int:
-        return sum(map(is_result, self._find_names()))
+        return sum(map(is_result, self.find_names()))
 
-    @property
-    def has_any(self) -> bool:
-        """Whether a task has left anything, if only the file of the run."""
-        return bool(self._find_names())
-
-    def _find_names(self) -> set[str]:
+    def find_names(self) -> set[str]:
+        """Return the names of the objects that tasks have left."""
         return {one.key.removeprefix(self._url.key) for one in self._bucket.list(self._url.key)}
 
     def find_sets(self) -> str | None:
@@ -248,7 +236,7 @@ class ObjectResults(TaskResults):
         sets = self.find_sets()
         if sets is not None:
             remove_sets(sets, self._options)
-        self._bucket.delete([self._url.join(name).key for name in self._find_names()])
+        self._bucket.delete([self._url.join(name).key for name in self.find_names()])
 
     def read(self, name: str) -> Any:
         found = self._bucket.read(self._url.join(f"{name}.json").key)
@@ -261,11 +249,8 @@ class ObjectResults(TaskResults):
 
     def read_all(self, names: Iterable[str]) -> list[Any]:
         """Return what `read` returns of each name; those that are not listed cost no request."""
-        there = self._find_names()
-        with Pool(_RESULT_READERS, "result") as pool:
-            return list(
-                pool.map(lambda name: self.read(name) if f"{name}.json" in there else None, list(names))
-            )
+        there = self.find_names()
+        return ask_at_once(lambda name: self.read(name) if f"{name}.json" in there else None, names)
 
     def place(self, name: str, values: dict[str, Any]) -> Any:
         content = encode_sealed(values)

@@ -20,8 +20,8 @@ from recshuf.output.manifest import (
     name_work_folder,
 )
 from recshuf.output.run_log import TASK_FOLDER, Entry
+from recshuf.storage.requests import ask_at_once
 from recshuf.storage.urls import Url
-from recshuf.system.threads import Pool
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -92,9 +92,6 @@ class OutputKeys:
         return f"{self.url.scheme}://{self.url.bucket}/{key}"
 
 
-_REQUESTERS = 8
-
-
 @dataclass(frozen=True, slots=True)
 class FoundOutput:
     """What is at a destination before a run."""
@@ -154,9 +151,8 @@ class OutputPlace:
 
 def find_placed(bucket: Bucket, tokens: Mapping[str, str], keys: Collection[str]) -> set[str]:
     """Return those keys at which the shards of a commit are in place, given its tokens by their keys."""
-    with Pool(_REQUESTERS, "token") as pool:
-        found = pool.map(bucket.find_token, keys)
-        return {key for key, token in zip(keys, found, strict=True) if token == tokens[key]}
+    found = ask_at_once(bucket.find_token, keys)
+    return {key for key, token in zip(keys, found, strict=True) if token == tokens[key]}
 
 
 def has_unfinished(runs: Iterable[Entry], bucket: Bucket, keys: OutputKeys) -> bool:

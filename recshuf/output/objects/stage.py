@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import platform
 import secrets
-import threading
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
@@ -20,9 +19,10 @@ from recshuf.output.objects.log import ObjectLog, ObjectResults
 from recshuf.output.objects.place import FoundOutput, OutputKeys, OutputPlace, find_placed, has_unfinished
 from recshuf.output.objects.uploader import ShardUploader, UploadLimits, UploadTarget
 from recshuf.output.stage import Stage, TaskShards
+from recshuf.storage.requests import ask_at_once
 from recshuf.storage.writing.bucket import Conflict, Match, MissingUpload, Part, UploadFolder
 from recshuf.system.paths import choose_temp_dir
-from recshuf.system.threads import NoAnswerError, Pool, call_while_stopping
+from recshuf.system.threads import NoAnswerError, call_while_stopping
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -41,18 +41,12 @@ class UploadedTaskShards(TaskShards):
         self._keys, self._target, self._limits = keys, target, limits
         self.name_of = keys.name_of
         self._uploads: list[tuple[str, str]] = []
-        self._lock = threading.Lock()
 
-    def open_writer(
-        self,
-        on_kept: Callable[[FinishedShard], None],
-        *,
-        drop_page_cache: bool,  # noqa: ARG002 - files are deleted
-    ) -> ShardUploader:
+    def open_writer(self, on_kept: Callable[[FinishedShard], None], **_: bool) -> ShardUploader:
+        """See `ShardPlace`; files are deleted, and with them their pages."""
 
         def keep(shard: FinishedShard) -> None:
-            with self._lock:
-                self._uploads.append((self._keys.of_shard(shard.name), str(shard.place["upload"])))
+            self._uploads.append((self._keys.of_shard(shard.name), str(shard.place["upload"])))
             on_kept(shard)
 
         return ShardUploader(self._target, keep, self._limits)
@@ -65,10 +59,6 @@ class UploadedTaskShards(TaskShards):
         while self._uploads:
             with suppress(OutputError):  # the run aborts all at its end
                 self._target.bucket.abort_upload(*self._uploads.pop())
-
-
-_REQUESTERS = 8
-"""Threads for requests that wait for the store and not for data."""
 
 
 class Uploads(Stage):
@@ -180,12 +170,8 @@ class Uploads(Stage):
         old = {key: etag for key, etag in claim["old"].items() if key in now}
         return FoundOutput(old | {key: now[key] for key in placed}, claim["old_manifest"])
 
-    def open_writer(
-        self,
-        on_kept: Callable[[FinishedShard], None],
-        *,
-        drop_page_cache: bool,  # noqa: ARG002 - files are deleted
-    ) -> ShardUploader:
+    def open_writer(self, on_kept: Callable[[FinishedShard], None], **_: bool) -> ShardUploader:
+        """See `ShardPlace`; files are deleted, and with them their pages."""
         target = UploadTarget(self._bucket, self._keys.of_shard, self._match, self._token)
         return ShardUploader(target, on_kept, self._limits)
 
@@ -200,16 +186,14 @@ class Uploads(Stage):
             for shard in shards
             if shard.number in whole and shard.place["upload"] not in noted
         ]
-        with Pool(_REQUESTERS, "note") as pool:
-            list(pool.map(self.log.note, new))
+        ask_at_once(self.log.note, new)
         return [shard for shard in shards if shard.number not in whole]
 
     def find_unchanged(self, shards: Iterable[FinishedShard]) -> set[int]:
         """Return the numbers of those shards whose upload is open and whole."""
         some = list(shards)
-        with Pool(_REQUESTERS, "parts") as pool:
-            are_whole = pool.map(self._is_whole, some)
-            return {shard.number for shard, is_whole in zip(some, are_whole, strict=True) if is_whole}
+        are_whole = ask_at_once(self._is_whole, some)
+        return {shard.number for shard, is_whole in zip(some, are_whole, strict=True) if is_whole}
 
     def _is_whole(self, shard: FinishedShard) -> bool:
         key, place = self._keys.of_shard(shard.name), shard.place
@@ -228,9 +212,8 @@ class Uploads(Stage):
     def _abort_all(self) -> None:
         known = self.log.list_uploads(self._keys.of_shard)
         found = self._bucket.find_uploads(self._keys.prefix, known)
-        with Pool(_REQUESTERS, "abort") as pool:
-            uploads = (one for one in found if self._keys.is_shard(one.key))
-            list(pool.map(lambda one: self._bucket.abort_upload(one.key, one.upload_id), uploads))
+        uploads = (one for one in found if self._keys.is_shard(one.key))
+        ask_at_once(lambda one: self._bucket.abort_upload(one.key, one.upload_id), uploads)
 
     def _find_shards(self) -> dict[str, tuple[str, Entry]]:
         """Return name and content of the last journal entry of each shard, by the name of the shard."""
@@ -268,8 +251,7 @@ class Uploads(Stage):
             raise _LostUploadError(
                 f"{self._keys.show(min(lost))}: its entry in the journal is damaged or deleted, and with it its upload"
             )
-        with Pool(_REQUESTERS, "complete") as pool:
-            list(pool.map(partial(self._complete_shard, claim["old"]), shards, shards.values()))
+        ask_at_once(lambda key: self._complete_shard(claim["old"], key, shards[key]), shards)
         documents = claim.get("documents", {})
         for key, text in documents.items():
             self._put(key, text.encode(), claim["old"].get(key))
@@ -286,23 +268,20 @@ class Uploads(Stage):
         except (Conflict, MissingUpload) as error:
             if self._bucket.find_token(key) == entry["token"]:
                 return
-            shown = self._keys.show(key)
             if isinstance(error, MissingUpload):
-                raise _LostUploadError(
-                    f"{shown}: its upload was aborted, or the old object deleted, by another program"
-                ) from error
-            raise OutputError(
-                f"{shown}: was written by another program during this run; delete it, and give --resume"
-            ) from error
+                problem = "its upload was aborted, or the old object deleted, by another program"
+                raise _LostUploadError(f"{self._keys.show(key)}: {problem}") from error
+            raise self._refuse_other(key) from error
 
     def _put(self, key: str, content: bytes, old: str | None) -> None:
         try:
             _replace(partial(self._bucket.put, key, content), old)
         except Conflict as error:
-            raise OutputError(
-                f"{self._keys.show(key)}: was written by another program during this run; delete it, and "
-                "give --resume"
-            ) from error
+            raise self._refuse_other(key) from error
+
+    def _refuse_other(self, key: str) -> OutputError:
+        problem = "was written by another program during this run; delete it, and give --resume"
+        return OutputError(f"{self._keys.show(key)}: {problem}")
 
     def release(self) -> None:
         self._drop_folder()

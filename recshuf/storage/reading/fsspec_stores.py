@@ -89,7 +89,7 @@ class FsspecStore:
                 raise InputError(name, "the server takes no ranges", remedy="download the file")
             if len(content) != end - begin:
                 raise ShortBody(f"the reply has {len(content)} of {end - begin} bytes")
-            self.requests.note_read(len(content))
+            self.requests.read_sizes.append(len(content))
             return content
 
         content: bytes = self._call(name, read)

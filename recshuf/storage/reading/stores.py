@@ -13,9 +13,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from recshuf.errors import InputError, UnavailableInputError, UsageError
 from recshuf.interfaces import Stamp
-from recshuf.storage.requests import NO_BUCKET, ChangedObject, Entry, MissingObject, Requests, ShortBody
+from recshuf.storage.requests import (
+    NO_BUCKET,
+    ChangedObject,
+    Entry,
+    MissingObject,
+    Requests,
+    ShortBody,
+    ask_at_once,
+)
 from recshuf.storage.settings import NO_ACCOUNT, check_given, parse_flag
-from recshuf.system.threads import Pool, call_interruptibly
+from recshuf.system.threads import call_interruptibly
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -33,8 +41,6 @@ _TIMEOUTS = {"connect_timeout": "20s", "timeout": "180s"}
 _PAGE_KEYS = 1000
 _MOST_LISTINGS = 2
 """Of the same keys in a reply; some gateways send the first page for ever."""
-_ASKERS = 16
-"""Threads that ask for objects without bytes."""
 _ENDPOINTS = {"gs": "base_url", "az": "endpoint"}
 """Option of obstore for the URL of the server."""
 _PROVIDER = "External AWS credential provider: "
@@ -101,8 +107,7 @@ class ObstoreStore:
         unsure = empty - folders
         doubtful = [key for key, count in counts.items() if count > 1 or key in unsure]
         entries |= dict.fromkeys(empty & folders)
-        with Pool(_ASKERS, "marker") as pool:
-            entries |= zip(doubtful, pool.map(self.find, doubtful), strict=True)
+        entries |= zip(doubtful, ask_at_once(self.find, doubtful), strict=True)
         entries |= dict.fromkeys({folder} & entries.keys())
         for key, count in Counter(key for key, stamp in listed if stamp.size).items():
             kept = entries[key]
@@ -129,7 +134,7 @@ class ObstoreStore:
             content = reply.bytes()
             if len(content) != end - begin:
                 raise ShortBody(f"the reply has {len(content)} of {end - begin} bytes")
-            self.requests.note_read(len(content))
+            self.requests.read_sizes.append(len(content))
             return content
 
         return self._call(key, read)

@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from recshuf.errors import OutputError, UsageError
-from recshuf.storage.requests import PATIENCE_SECONDS, Finding, Requests
+from recshuf.storage.requests import PATIENCE_SECONDS, Finding, Requests, ask_at_once
 from recshuf.system.locks import lock_folder
 from recshuf.system.paths import write_error
-from recshuf.system.threads import Pool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
 
     from recshuf.storage.settings import StorageOptions
     from recshuf.storage.urls import Url
+    from recshuf.system.threads import Pool
 
 
 MOST_PARTS = 10_000
@@ -135,8 +135,7 @@ class Bucket(ABC):
 
     def delete(self, keys: Sequence[str]) -> None:
         """Delete objects, if they exist."""
-        with Pool(_DELETERS, "delete") as pool:
-            list(pool.map(self._delete, keys))
+        ask_at_once(self._delete, keys)
 
     def delete_if(self, key: str, etag: str) -> None:
         """Delete an object unless it has another ETag."""
@@ -195,7 +194,6 @@ class Bucket(ABC):
 
 WRITTEN_SCHEMES = ("s3", "gs", "az")
 """Schemes of buckets that `open_bucket` opens."""
-_DELETERS = 8
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 

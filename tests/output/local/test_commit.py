@@ -12,16 +12,12 @@ import recshuf
 from recshuf.errors import OutputError
 from tests.support.numbered_files import make_inputs
 from tests.support.processes.killed_runs import Killed, die, run, strike_renames
+from tests.support.processes.task_runs import HARMS
 from tests.support.small_runs import read_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-
-
-def later(*case: object) -> object:
-    """Return a case that is slow."""
-    return pytest.param(*case, marks=pytest.mark.slow)
 
 
 @pytest.fixture
@@ -69,12 +65,21 @@ def end() -> None:
     ("exchanges", "step", "strike", "late"),
     [
         # Both folders and the manifest
-        *((True, 0, fail, False), (True, 0, end, True)),
-        *((True, 1, die, True), later(True, 1, end, False), later(True, 0, end, False)),
+        (True, 0, fail, False),
+        (True, 0, end, True),
+        (True, 1, die, True),
         # The old folder, the new one, and the manifest
-        *(later(False, 0, die, False), (False, 0, die, True), later(False, 0, end, True)),
-        *((False, 1, fail, False), later(False, 1, end, True)),
-        *((False, 2, die, True), (False, 2, end, False)),
+        (False, 0, die, True),
+        (False, 1, fail, False),
+        (False, 2, die, True),
+        (False, 2, end, False),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (
+                *((True, 1, end, False), (True, 0, end, False), (False, 0, die, False)),
+                *((False, 0, end, True), (False, 1, end, True)),
+            )
+        ),
     ],
 )
 def test_a_commit_that_does_not_end_leaves_a_whole_folder_and_is_completed(
@@ -103,3 +108,26 @@ def test_a_commit_that_does_not_end_leaves_a_whole_folder_and_is_completed(
     assert read_files(tmp_path / "out") == whole
     assert (tmp_path / ".out.recshuf.json").read_bytes() == (tmp_path / ".whole.recshuf.json").read_bytes()
     assert sorted(os.listdir(tmp_path)) == [".out.recshuf.json", ".whole.recshuf.json", "in", "out", "whole"]
+
+
+@pytest.mark.parametrize("harm", [None, *HARMS])
+def test_what_is_in_place_after_a_commit_is_complete_unless_a_shard_has_changed_since(
+    tmp_path: Path, inputs: list[Path], harm: str | None
+):
+    """The run was killed when everything was in place."""
+    with pytest.MonkeyPatch.context() as patch:
+        strike_renames(patch, 1, die, late=True)
+        with pytest.raises(Killed):
+            run(inputs, tmp_path / "out")
+    shard = tmp_path / "out" / "shard-00001.txt"
+    before = shard.stat().st_ino
+    if harm is None:
+        run(inputs, tmp_path / "out", resume=True)
+        assert shard.stat().st_ino == before
+        assert read_files(tmp_path / "out") == read_files(tmp_path / "whole")
+    else:
+        HARMS[harm](shard)
+        said = r"out: is complete, but shard-00001\.txt has changed since; delete .*recshuf"
+        with pytest.raises(OutputError, match=said):
+            run(inputs, tmp_path / "out", resume=True)
+    assert (tmp_path / ".out.recshuf").exists() == (harm is not None)

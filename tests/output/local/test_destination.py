@@ -56,10 +56,7 @@ def test_what_exists_is_refused_unless_it_may_be_replaced(output: str):
 def test_files_that_no_run_wrote_are_never_replaced(folder: Path, name: str, overwrite: bool):
     """Also where a run that died has put nothing in place."""
     run("out/")
-    with pytest.MonkeyPatch.context() as patch:
-        strike_renames(patch, 0, die, late=False)
-        with pytest.raises(Killed):
-            run("out/", overwrite=True)
+    die_in_the_commit(late=False)
     (folder / "out" / name).parent.mkdir(exist_ok=True)
     (folder / "out" / name).touch()
     with pytest.raises(ForeignFileError) as raised:
@@ -76,7 +73,7 @@ def test_shards_without_their_manifest_are_those_of_a_run_to_resume(
 ):
     if exists:
         run("out/", shards=3)
-    die_before_the_manifest(compression="gzip")
+    die_in_the_commit(compression="gzip")
     refuse(
         r"an unfinished run left .*\.out\.recshuf; give resume=True to complete", "out/", overwrite=overwrite
     )
@@ -84,9 +81,10 @@ def test_shards_without_their_manifest_are_those_of_a_run_to_resume(
     assert read_names(folder) == ["shard-00000.txt.gz"] == os.listdir(folder / "out")
 
 
-def die_before_the_manifest(**options: Any) -> None:
+def die_in_the_commit(*, late: bool = True, **options: Any) -> None:
+    """Die before the shards are in place, or right after that, so that the manifest is not."""
     with pytest.MonkeyPatch.context() as patch:
-        strike_renames(patch, 0, die, late=True)
+        strike_renames(patch, 0, die, late=late)
         with pytest.raises(Killed):
             run("out/", overwrite=True, **options)
 
@@ -99,7 +97,7 @@ def read_names(folder: Path) -> list[str]:
 def test_a_new_run_places_the_manifest_of_one_that_died_before_it(folder: Path):
     """The shards have names of the earlier run."""
     run("out/", shards=3)
-    die_before_the_manifest()
+    die_in_the_commit()
     heard = Listener(die)
     with pytest.raises(Killed):
         run("out/", overwrite=True, progress=heard)

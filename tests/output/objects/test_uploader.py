@@ -114,22 +114,6 @@ def test_as_many_shards_wait_and_parts_are_sent_as_planned(bucket: Bucket, tmp_p
     assert max(counts) <= part_threads
 
 
-def test_a_failed_shard_is_told_to_who_waits_and_leaves_no_upload(bucket: Bucket, tmp_path: Path):
-    bucket.proxy.answer(PARTS, 403, "AccessDenied", times=100)
-    kept: list[FinishedShard] = []
-    made = make_uploader(bucket, kept.append)
-
-    def add_many() -> None:
-        for number in range(100):
-            made.add(*make_shard(tmp_path, number))
-
-    for call in (add_many, made.finish):
-        with pytest.raises(OutputError, match="access is denied"):
-            call()
-    made.close()
-    assert kept == bucket.list_uploads() == bucket.list_keys() == []
-
-
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(uploader, "PART_BYTES", PART)
@@ -211,20 +195,27 @@ def test_parts_of_streams_are_sent_while_they_are_written_and_few_are_in_memory(
 
 
 @pytest.mark.usefixtures("small_parts")
-def test_a_failed_part_of_a_stream_is_told_to_its_writer_and_leaves_no_upload(bucket: Bucket, tmp_path: Path):
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_a_part_that_fails_is_told_to_who_waits_and_leaves_no_upload(
+    bucket: Bucket, tmp_path: Path, is_stream: bool
+):
     bucket.proxy.answer(PARTS, 403, "AccessDenied", times=100)
-    made = make_uploader(bucket, [].append)
-    stream, _ = open_stream(made, tmp_path, 0)
+    kept: list[FinishedShard] = []
+    made = make_uploader(bucket, kept.append)
+    stream, _ = open_stream(made, tmp_path, 100)
 
     def write_many() -> None:
-        for _ in range(100):
-            stream.write(bytes(PART))
+        for number in range(100):
+            if is_stream:
+                stream.write(bytes(PART))
+            else:
+                made.add(*make_shard(tmp_path, number))
 
     for call in (write_many, made.finish):
         with pytest.raises(OutputError, match="access is denied"):
             call()
     made.close()
-    assert bucket.list_uploads() == bucket.list_keys() == []
+    assert kept == bucket.list_uploads() == bucket.list_keys() == []
 
 
 # Sizes

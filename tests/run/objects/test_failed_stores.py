@@ -9,7 +9,7 @@ import pytest
 
 from recshuf.errors import InputError, OutputError
 from recshuf.run import resolve
-from tests.support.objects.object_outputs import shuffle, shuffle_locally
+from tests.support.objects.object_outputs import put_files, shuffle, shuffle_locally
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,8 +61,7 @@ def count_sets(output: Path) -> int:
 def test_pile_sets_outlive_a_store_that_gives_no_input(
     tmp_path: Path, folder: Path, s3_bucket: Bucket, fault: tuple[int, str] | None, said: str
 ):
-    for path in folder.iterdir():
-        s3_bucket.put(f"in/{path.name}", path.read_bytes())
+    put_files(s3_bucket, folder)
     output = tmp_path / "out"
 
     def fail(one: Any) -> bool:
@@ -84,22 +83,27 @@ def test_pile_sets_outlive_a_store_that_gives_no_input(
     }
 
 
-@pytest.mark.parametrize("count", [1, *(pytest.param(count, marks=slow) for count in (0, 3, 5))])
-def test_what_a_store_does_not_let_a_run_delete_is_named(bucket: AnyBucket, output: Output, count: int):
-    """Whatever is finished when all requests begin to fail."""
+@pytest.mark.parametrize(
+    ("request_name", "count"),
+    [("run", 1), ("journal", 1), *(pytest.param("journal", count, marks=slow) for count in (0, 3, 5))],
+)
+def test_what_a_store_does_not_let_a_run_delete_is_named(
+    bucket: AnyBucket, output: Output, request_name: str, count: int
+):
+    """Whatever is finished when all requests begin to fail: so many after the first one to begin a run, or to note an entry."""
     begun: list[int] = []
 
     def fail(one: Any) -> bool:
         begun.append(1)
         return bool(len(begun) > count and one.answer(*bucket.refusal[:2]))
 
-    bucket.proxy.call(bucket.requests["journal"], lambda: bucket.proxy.add(".*", fail, 10**6))
+    bucket.proxy.call(bucket.requests[request_name], lambda: bucket.proxy.add(".*", fail, 10**6))
     with pytest.raises(OutputError, match=bucket.refusal[2]) as caught:
         output.shuffle()
     bucket.proxy.clear()
     (note,) = caught.value.__notes__
-    way = f"{bucket.url}/data/.out.recshuf/: continue with the same command and resume=True, or remove "
-    assert way in note
+    way = f"continue with the same command and resume=True, or remove them with recshuf clean {output.url} --yes"
+    assert note.endswith(f"{bucket.url}/data/.out.recshuf/: {way}")
     output.shuffle(resume=True)
     output.check(is_lossy=True)
 

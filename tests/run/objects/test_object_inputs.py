@@ -12,7 +12,7 @@ from recshuf.errors import InputError, MissingInputError, RecshufWarning, UsageE
 from recshuf.formats.compression import OUTPUT_SUFFIXES
 from tests.support.effort import mostly_slow
 from tests.support.numbered_files import FORMATS, make_inputs
-from tests.support.objects.object_outputs import in_each_store, shuffle, shuffle_locally
+from tests.support.objects.object_outputs import in_each_store, put_files, shuffle, shuffle_locally
 from tests.support.objects.object_server import CREDENTIALS
 from tests.support.processes.task_runs import DyingEngine, LostError, divide_small
 
@@ -26,18 +26,11 @@ if TYPE_CHECKING:
 slow = pytest.mark.slow
 
 
-def upload(bucket: AnyBucket, folder: Path) -> None:
-    """Put every file of a folder in the bucket, below ``in/``."""
-    for path in folder.rglob("*"):
-        if path.is_file():
-            bucket.put(f"in/{path.relative_to(folder)}", path.read_bytes())
-
-
 def check_equal(tmp_path: Path, bucket: AnyBucket, **options: Any) -> None:
     """Check that the files of `tmp_path / "in"` give the same output, manifest included, from a bucket."""
     local, remote = str(tmp_path / "in"), f"{bucket.url}/in"
     expected = shuffle_locally(tmp_path / "in", tmp_path / "local", **options)
-    upload(bucket, tmp_path / "in")
+    put_files(bucket, tmp_path / "in")
     found = shuffle_locally(f"{remote}/", tmp_path / "remote", **options)
     assert {
         name: content.replace(remote.encode(), local.encode()) for name, content in found.items()
@@ -76,7 +69,7 @@ def test_compressed_inputs_are_read(tmp_path: Path, s3_bucket: Bucket, source: P
 def test_a_store_is_scattered_from_a_bucket_and_counted_by_plans(tmp_path: Path, bucket: AnyBucket):
     make_inputs(tmp_path / "in", "parquet", (300, 200))
     expected = shuffle_locally(tmp_path / "in", tmp_path / "local", shards=2)
-    upload(bucket, tmp_path / "in")
+    put_files(bucket, tmp_path / "in")
     assert recshuf.plan(f"{bucket.url}/in", f"{tmp_path}/out/").record_count == 500
     recshuf.scatter(f"{bucket.url}/in/", tmp_path / "store", seed=5)
     recshuf.gather(tmp_path / "store", f"{tmp_path}/remote/", shards=2)
@@ -92,7 +85,7 @@ def test_a_failed_run_is_resumed_unless_an_object_has_changed(
     """Content of the same size, written in the same second, has another ETag only."""
     divide_small(monkeypatch)
     make_inputs(tmp_path / "in", "jsonl", (300, 200))
-    upload(bucket, tmp_path / "in")
+    put_files(bucket, tmp_path / "in")
     inputs, output, options = f"{bucket.url}/in/", tmp_path / "out", {"piles": 64, "memory": "300MB"}
     expected = shuffle_locally(inputs, tmp_path / "local", **options)
     output.mkdir()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import recshuf
-from recshuf.errors import AlreadyCompleteError, InputError, OutputError, OutputExistsError, UsageError
+from recshuf.errors import InputError, OutputError, OutputExistsError, UsageError
 from recshuf.output.objects import uploader
 from recshuf.storage.writing import bucket as file_parts
 from recshuf.storage.writing import s3
@@ -44,8 +44,10 @@ CONVERSIONS = (("jsonl", "parquet"), ("parquet", "jsonl"), ("csv", "jsonl"))
         *((store, "csv", COUNTS, {"split": "a=0.6,b=0.4", "verify": True}) for store in STORES),
         ("s3_bucket", "text", (1, 0, 1), {}),  # two shards are empty
         ("s3_bucket", "parquet", COUNTS, {"group_by": "tag", "verify": True}),
+        ("s3_bucket", "jsonl", COUNTS, {"to": "parquet", "provenance": True, "verify": True}),
+        pytest.param("s3_bucket", "text", COUNTS, {"head_count": 100, "verify": True}, marks=slow),
         *(
-            pytest.param(store, name, COUNTS, {"to": to}, marks=slow)
+            pytest.param(store, name, COUNTS, {"to": to, "verify": True}, marks=slow)
             for store in STORES
             for name, to in [*((name, None) for name in FORMATS), *CONVERSIONS]
         ),
@@ -60,6 +62,7 @@ def test_the_objects_are_those_of_a_local_run(
     report = shuffle(inputs, f"{bucket.url}/data/out/", **options)
     check_whole(bucket, expected)
     assert os.listdir(scratch) == []
+    assert [one.name for one in report.passes][3:] == ["verify"] * ("verify" in options)
     names = [f"data/out/{shard.name}" for shard in report.shards]
     assert [shard.file_bytes for shard in report.shards] == [len(expected[name]) for name in names]
 
@@ -79,12 +82,10 @@ def test_an_inferred_schema_that_fails_is_replaced(
     assert bucket.proxy.count(bucket.requests["begin"]) >= SHARDS
 
 
-@pytest.mark.parametrize("name", ["out.txt", pytest.param("a/b/out.txt.zst", marks=slow)])
-def test_one_object_is_that_of_a_local_run(tmp_path: Path, bucket: AnyBucket, source: Path, name: str):
-    local = tmp_path / os.path.basename(name)  # noqa: PTH119 - a key
-    shuffle(source, local, shards=None)
-    shuffle(source, f"{bucket.url}/{name}", shards=None)
-    check_whole(bucket, {name: local.read_bytes()})
+def test_one_object_is_that_of_a_local_run(tmp_path: Path, bucket: AnyBucket, source: Path):
+    shuffle(source, tmp_path / "out.txt.zst", shards=None)
+    shuffle(source, f"{bucket.url}/a/b/out.txt.zst", shards=None)
+    check_whole(bucket, {"a/b/out.txt.zst": (tmp_path / "out.txt.zst").read_bytes()})
 
 
 @pytest.fixture
@@ -193,26 +194,13 @@ def test_faults_of_the_store_are_overcome(bucket: AnyBucket, output: Output, fau
     assert len(bucket.list_uploads()) == (bucket.url.startswith("gs") and fault == "lost")
 
 
-@pytest.mark.parametrize(
-    "request_name",
-    ["part", "manifest", *(pytest.param(one, marks=slow) for one in ("journal", "run", "begin", "complete"))],
-)
-def test_a_run_that_fails_leaves_nothing_or_what_resume_completes(
+@pytest.mark.parametrize("request_name", mostly_slow(["part", "journal", "run", "begin"], "part"))
+def test_a_run_that_fails_before_a_part_is_finished_leaves_nothing(
     bucket: AnyBucket, output: Output, scratch: Path, request_name: str
 ):
-    output.refuse(request_name)
-    with pytest.raises(OutputError, match=bucket.refusal[2]) as caught:
-        output.shuffle()
-    assert os.listdir(scratch) == []
-    has_parts = any("resume=True" in note for note in getattr(caught.value, "__notes__", ()))
-    assert has_parts == (request_name in ("complete", "manifest"))
-    if not has_parts:
-        assert bucket.list_keys() == bucket.list_uploads() == []
-    bucket.proxy.clear()
-    try:
-        output.shuffle(resume=has_parts)
-    except AlreadyCompleteError:
-        assert has_parts
+    assert not hasattr(output.fail(request_name), "__notes__")
+    assert bucket.list_keys() == bucket.list_uploads() == os.listdir(scratch) == []
+    output.shuffle()
     output.check()
 
 
@@ -260,6 +248,16 @@ def test_what_is_not_possible_is_refused(source: Path, s3_bucket: AnyBucket):
             "temp_dir s3://b/a//tmp: has an empty part in its key",
         ),
         ("https://b/out", {}, "is only read; write to s3://, gs://, az:// or a local folder"),
+        *(
+            (output, {"temp_dir": temp_dir}, f"{temp_dir.rstrip('/')}/: lies in the output {output}, which holds shards only")
+            for output, temp_dir in (
+                ("s3://b/out/", "s3://b/out/tmp/"),
+                ("s3://b/out/", "s3://b/out"),
+                ("s3://b/out", "s3://b/out/"),
+                ("S3://b/out", "s3://b/out/a/b"),
+                ("gs://b/a/out.parquet", "gs://b/a/out.parquet/tmp"),
+            )
+        ),
     ]
     for output, options, said in cases:
         with pytest.raises(UsageError, match=re.escape(said)):

@@ -13,7 +13,6 @@ from recshuf.api import runs
 from recshuf.errors import InputError, OutputError, PileError, UsageError
 from recshuf.job.arguments import make_job
 from recshuf.job.options import ENGINES
-from recshuf.output.objects.stage import Uploads
 from recshuf.run.set_folders import open_sets
 from recshuf.storage.reading.objects import count_read_bytes
 from tests.support.numbered_files import FORMATS, make_inputs
@@ -81,20 +80,6 @@ def die_after(count: int, inputs: list[Path], output: str, place: Path | str, **
     DyingEngine.left = count
     with pytest.raises(LostError):
         shuffle(inputs, output, place, engine="dying", **options)
-
-
-def interrupt(*_: Any) -> None:
-    raise KeyboardInterrupt
-
-
-def die_in(
-    step: str, patch: pytest.MonkeyPatch, inputs: list[Path], output: str, *given: Any, **options: Any
-) -> None:
-    """Die as by a signal in a step of the commit."""
-    with patch.context() as patched:
-        patched.setattr(Uploads, step, interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            shuffle(inputs, output, *given, **options)
 
 
 @pytest.mark.parametrize(
@@ -174,7 +159,9 @@ def test_tasks_take_credentials_with_them_and_the_bucket_does_not_tell_them(
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
     where = (f"{s3_bucket.url}/data/out/", f"{s3_bucket.url}/tmp")
-    die_in("commit", monkeypatch, inputs, *where, engine="twins", **storage)
+    s3_bucket.proxy.answer(s3_bucket.requests["claim"], *s3_bucket.refusal[:2])
+    with pytest.raises(OutputError, match=s3_bucket.refusal[2]):
+        shuffle(inputs, *where, engine="twins", **storage)
     left = s3_bucket.read_all()
     assert RUN_FILE in left
     assert not [key for key, content in left.items() if b"a secret" in content]
@@ -197,16 +184,6 @@ def test_piles_in_a_bucket_give_the_same_bytes(tmp_path: Path, bucket: AnyBucket
     assert sorted(os.listdir(tmp_path / "there")) == [".out.recshuf.json", "out"]
 
 
-def die_with_piles(count: int, inputs: list[Path], folder: Path, bucket: AnyBucket) -> list[str]:
-    """Die after some tasks, and return the keys of the sets that are left."""
-    DyingEngine.left = count
-    with pytest.raises(LostError):
-        shuffle(inputs, str(folder), f"{bucket.url}/tmp", engine="dying")
-    sets = [key for key in bucket.list_keys("tmp/recshuf-piles-") if key.endswith(".piles")]
-    assert sets
-    return sets
-
-
 def test_a_set_that_changes_is_an_error_and_no_wrong_record(
     tmp_path: Path, inputs: list[Path], bucket: AnyBucket
 ):
@@ -222,7 +199,9 @@ def test_a_set_that_changes_is_an_error_and_no_wrong_record(
 
 
 def test_piles_of_dead_runs_are_cleaned(tmp_path: Path, inputs: list[Path], bucket: AnyBucket, call: Run):
-    sets = die_with_piles(4, inputs, tmp_path / "out", bucket)
+    die_after(4, inputs, str(tmp_path / "out"), f"{bucket.url}/tmp")
+    sets = [key for key in bucket.list_keys("tmp/recshuf-piles-") if key.endswith(".piles")]
+    assert sets
     bucket.put("tmp/others.piles", b"x")
     listed = call("clean", f"{bucket.url}/tmp/")
     assert f"spilled records, objects: {len(sets)}" in listed.stdout.decode()

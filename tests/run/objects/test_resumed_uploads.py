@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from recshuf.errors import AlreadyCompleteError, OutputError
-from recshuf.output.objects.stage import Uploads
 from recshuf.output.objects.uploader import ShardUploader
 from recshuf.storage.writing.bucket import PREFIX, UploadFolder
 from tests.support.effort import mostly_slow
@@ -17,6 +16,7 @@ from tests.support.objects.object_outputs import (
     SHARDS,
     Output,
     check_whole,
+    clean,
     in_each_store,
     read_visible,
     shuffle,
@@ -40,13 +40,6 @@ def leave_shards(output: Output, count: int, **options: Any) -> None:
     caught = output.fail("part", count, **options)
     assert "continue with the same command and resume=True" in caught.__notes__[0]
     assert len(output.bucket.list_uploads()) == count
-
-
-def leave_commit(output: Output, count: int, *, overwrite: bool = False, requests: str = "complete") -> None:
-    """Leave what a run leaves whose commit fails after some completions."""
-    if overwrite:
-        output.put_old()
-    assert "resume=True" in output.fail(requests, count, overwrite=overwrite).__notes__[0]
 
 
 def damage(bucket: AnyBucket, part: str) -> None:
@@ -163,8 +156,28 @@ def test_a_complete_run_that_is_resumed_may_have_its_report(
     ("count", "overwrite"),
     [(1, True), *(pytest.param(count, count % 2 == 1, marks=slow) for count in (0, 3, SHARDS))],
 )
-def test_a_commit_that_fails_is_completed(bucket: AnyBucket, output: Output, count: int, overwrite: bool):
-    leave_commit(output, count, overwrite=overwrite, requests="complete manifest")
+def test_a_commit_that_fails_is_left_to_resume_and_completed(
+    bucket: AnyBucket, output: Output, call: Run, count: int, overwrite: bool
+):
+    if overwrite:
+        output.put_old()
+    output.refuse("complete manifest", count)
+    command = (output.source, "-o", output.url, "--seed", "5", "--shards", "4", "--workers", "1")
+    given = ["--overwrite"] if overwrite else []
+    failed = call(*command, *given)
+    bucket.proxy.clear()
+    listed = call("clean", output.url)
+    assert listed.stdout.decode().endswith(
+        "nothing was removed; the commit of a run has begun, complete it with the same command and --resume\n"
+    )
+    refused = call("clean", output.url, "--yes")
+    assert b"the commit of a run has begun" in refused.stderr
+    again = call(*command, *given)
+    assert again.stderr.endswith(b"; give --resume to complete it\n")
+    for one in (failed, refused, again):
+        assert one.returncode == 1
+        assert b"--resume" in one.stderr
+        assert b"recshuf clean" not in one.stderr
     complete(output, overwrite=overwrite)
     output.check()
     assert bucket.proxy.count(bucket.requests["part"]) == 0
@@ -183,7 +196,9 @@ def test_a_commit_that_fails_is_completed(bucket: AnyBucket, output: Output, cou
 def test_entries_that_are_deleted_during_a_commit_are_no_sign_of_its_end(
     bucket: AnyBucket, output: Output, call: Run, count: int, lost: str, overwrite: bool
 ):
-    leave_commit(output, count, overwrite=overwrite)
+    if overwrite:
+        output.put_old()
+    output.fail("complete", count, overwrite=overwrite)
     for key in [key for key in bucket.list_keys() if lost in key]:
         bucket.delete(key)
     if count:
@@ -197,42 +212,32 @@ def test_entries_that_are_deleted_during_a_commit_are_no_sign_of_its_end(
     output.check(is_lossy=True)
 
 
-@pytest.mark.parametrize("count", [1, pytest.param(0, marks=slow)])
+@pytest.mark.parametrize(
+    ("count", "way"), [(1, "resume"), (1, "clean"), pytest.param(0, "resume", marks=slow)]
+)
 def test_a_journal_that_cannot_be_deleted_is_told_and_deleted_later(
-    bucket: AnyBucket, output: Output, call: Run, count: int
+    bucket: AnyBucket, output: Output, call: Run, count: int, way: str
 ):
+    """Its entries go with the first request, and the objects of its runs with the second one."""
+    is_s3 = bucket.url.startswith("s3")
+    if is_s3:  # others delete old shards by the same requests
+        output.put_old()
     output.refuse("delete", count)
-    done = call(output.source, "-o", output.url, "--seed", "5", "--shards", "4")
+    done = call(output.source, "-o", output.url, "--seed", "5", "--shards", "4", "--overwrite")
     assert done.returncode == 0
     warning, _ = done.stderr.decode().splitlines()
     assert warning.endswith(f"what is left of this run goes with recshuf clean {bucket.url}/data/out/ --yes")
     assert "run again" not in warning
     bucket.proxy.clear()
     assert read_visible(bucket) == output.expected
-    if count and bucket.url.startswith("s3"):
+    if count and is_s3:
         # A run counts as long as its object is there.
         assert all(key.endswith(".run") for key in bucket.list_keys(JOURNAL))
-    with pytest.raises(AlreadyCompleteError):
-        output.shuffle(resume=True)
-    output.check()
-
-
-@pytest.mark.parametrize("is_partly_removed", mostly_slow([False, True], True))
-def test_a_run_that_dies_after_its_commit_is_complete(
-    bucket: AnyBucket, output: Output, call: Run, monkeypatch: pytest.MonkeyPatch, is_partly_removed: bool
-):
-    if is_partly_removed:
-        output.put_old()
-    with monkeypatch.context() as patch:  # as by kill -9 at that moment
-        patch.setattr(Uploads, "remove", Uploads.release)
-        output.shuffle(overwrite=is_partly_removed)
-    if is_partly_removed:
-        for key in bucket.list_keys(JOURNAL):
-            if not key.endswith(".run"):
-                bucket.delete(key)
+    if way == "clean":
         assert call("clean", output.url, "--yes").returncode == 0
     else:
-        complete(output)
+        with pytest.raises(AlreadyCompleteError):
+            output.shuffle(resume=True, overwrite=True)
     output.check()
 
 
@@ -242,7 +247,7 @@ def test_a_run_that_dies_after_its_commit_is_complete(
 @pytest.mark.parametrize("request_name", ["claim", pytest.param("part", marks=slow)])
 def test_a_run_that_was_taken_over_does_not_commit(bucket: AnyBucket, output: Output, request_name: str):
     bucket.proxy.call(bucket.requests[request_name], lambda: output.shuffle(resume=True))
-    with pytest.raises(OutputError):
+    with pytest.raises(OutputError, match="has taken it over" if request_name == "claim" else ""):
         output.shuffle()
     if request_name == "part" and not bucket.lists_uploads:
         # The upload stayed open, so an entry was written after the journal was deleted; the next run deletes it.
@@ -296,35 +301,6 @@ def test_clean_lists_and_removes_what_is_left(bucket: AnyBucket, output: Output,
     assert bucket.read_all() == output.expected | {"data/other": b""}
 
 
-@pytest.mark.parametrize(
-    ("count", "overwrite"), [(2, True), *(pytest.param(*one, marks=slow) for one in ((0, True), (4, False)))]
-)
-def test_a_commit_is_left_to_resume(
-    bucket: AnyBucket, output: Output, call: Run, count: int, overwrite: bool
-):
-    if overwrite:
-        output.put_old()
-    output.refuse("complete manifest", count)
-    command = (output.source, "-o", output.url, "--seed", "5", "--shards", "4")
-    given = ["--overwrite"] if overwrite else []
-    failed = call(*command, *given)
-    bucket.proxy.clear()
-    listed = call("clean", output.url)
-    assert listed.stdout.decode().endswith(
-        "nothing was removed; the commit of a run has begun, complete it with the same command and --resume\n"
-    )
-    refused = call("clean", output.url, "--yes")
-    assert b"the commit of a run has begun" in refused.stderr
-    again = call(*command, *given)
-    assert again.stderr.endswith(b"; give --resume to complete it\n")
-    for one in (failed, refused, again):
-        assert one.returncode == 1
-        assert b"--resume" in one.stderr
-        assert b"recshuf clean" not in one.stderr
-    complete(output, overwrite=overwrite)
-    output.check()
-
-
 def test_clean_removes_a_commit_that_nobody_can_complete(bucket: AnyBucket, source: Path, call: Run):
     bucket.proxy.call(bucket.requests["claim"], lambda: bucket.put("out.txt", b"precious"))
     with pytest.raises(OutputError, match=r"out\.txt: was written by another program"):
@@ -333,25 +309,60 @@ def test_clean_removes_a_commit_that_nobody_can_complete(bucket: AnyBucket, sour
     check_whole(bucket, {"out.txt": b"precious"})
 
 
-def test_clean_takes_outputs_in_buckets(call: Run):
+def test_clean_names_the_url_that_was_given_in_its_errors(s3_bucket: AnyBucket, call: Run):
+    """Whatever was asked."""
+    for spared in range(4):
+        s3_bucket.proxy.clear()
+        s3_bucket.proxy.call("", lambda: None, times=spared)
+        s3_bucket.proxy.answer("", *s3_bucket.refusal[:2], times=10**6)
+        told = call("clean", f"{s3_bucket.url}/out/").stderr.decode()
+        assert f" {s3_bucket.url}/out/: the credentials have expired" in told, spared
+    s3_bucket.proxy.clear()
+    told = call("clean", "s3://no-such-bucket/out/").stderr.decode()
+    assert told.endswith(" s3://no-such-bucket: there is no such bucket; check the name\n")
     for url in ("data/out/", "http://b/out/", "s3://b", "ftp://b/c"):
         refused = call("clean", url)
         assert refused.returncode == 2
         assert url.encode() in refused.stderr
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("request_name", ["claim", pytest.param("part", marks=slow)])
-def test_a_run_that_is_cleaned_away_commits_nothing(
-    bucket: AnyBucket, output: Output, request_name: str, run: Run
+def test_clean_finds_what_is_left_by_the_options_given(
+    s3_bucket: AnyBucket, call: Run, monkeypatch: pytest.MonkeyPatch
 ):
-    def clean() -> None:
-        assert run("clean", output.url, "--yes").returncode == 0
+    s3_bucket.begin_upload("out/shard-00000.txt")
+    keys = {name: os.environ[f"AWS_{name}".upper()] for name in ("access_key_id", "secret_access_key")}
+    for name in keys:
+        monkeypatch.delenv(f"AWS_{name}".upper())
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    options = [word for name, key in keys.items() for word in ("--storage-option", f"{name}={key}")]
+    server = ["--endpoint-url", s3_bucket.proxy.url]
+    done = call("clean", f"{s3_bucket.url}/out/", "--yes", *server, *options)
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, b"removed"), done.stderr
+    assert s3_bucket.list_uploads() == []
+
+
+@pytest.mark.parametrize(
+    ("request_name", "has_others"),
+    [("claim", True), *(pytest.param(name, False, marks=slow) for name in ("claim", "part"))],
+)
+def test_a_run_that_is_cleaned_away_commits_nothing(
+    bucket: AnyBucket, output: Output, tmp_path: Path, request_name: str, has_others: bool
+):
+    """Others may have begun a run since, whose journal has the same number, and in which some of its entries arrive late."""
+
+    def strike() -> None:
+        late = {key: bucket.read(key) for key in bucket.list_keys(JOURNAL) if key.endswith(".entry")}
+        clean(output.url)
+        if has_others:
+            output.fail("part", 2, seed=2)
+            for key, content in late.items():
+                bucket.put(key.replace("00001-0", "00001-9"), content)
+            return
         # moto answers 500 for a part of an aborted upload, which is tried again for a while.
         for name in ("part", "complete"):
             bucket.proxy.answer(bucket.requests[name], 404, "NoSuchUpload", times=10**6)
 
-    bucket.proxy.call(bucket.requests[request_name], clean)
+    bucket.proxy.call(bucket.requests[request_name], strike)
     with pytest.raises(OutputError) as caught:
         output.shuffle()
     if request_name == "claim":
@@ -359,9 +370,14 @@ def test_a_run_that_is_cleaned_away_commits_nothing(
         assert not hasattr(caught.value, "__notes__")
     assert read_visible(bucket) == {}
     bucket.proxy.clear()
-    run("clean", output.url, "--yes")
-    output.shuffle()
-    output.check(is_lossy=True)
+    if has_others:
+        output.shuffle(resume=True, seed=2)
+        assert bucket.proxy.count(bucket.requests["part"]) == SHARDS - 2
+        check_whole(bucket, shuffle_locally(output.source, tmp_path / "other", seed=2))
+    else:
+        clean(output.url)
+        output.shuffle()
+        output.check(is_lossy=True)
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ import pytest
 
 import recshuf
 from recshuf.api import runs
-from recshuf.errors import MemoryLimitError, OutputError, UsageError
+from recshuf.errors import MemoryLimitError, OutputError
 from recshuf.output.objects.stage import Uploads
 from tests.support.effort import mostly_slow
 from tests.support.numbered_files import make_inputs
@@ -60,19 +60,6 @@ def test_clean_removes_the_rest_if_the_bucket_is_gone(
     assert "data/.out.recshuf/tasks/run.json" in bucket.list_keys()
     assert call("clean", output.url, "--yes").stdout.endswith(b"\nremoved\n")
     check_whole(bucket, {})
-
-
-def test_a_prefix_in_the_output_is_refused(source: Path):
-    for output, temp_dir in (
-        ("s3://b/out/", "s3://b/out/tmp/"),
-        ("s3://b/out/", "s3://b/out"),
-        ("s3://b/out", "s3://b/out/"),
-        ("S3://b/out", "s3://b/out/a/b"),
-        ("gs://b/a/out.parquet", "gs://b/a/out.parquet/tmp"),
-    ):
-        said = f"^temp_dir {temp_dir}/?: lies in the output {output}, which holds shards only; give a prefix"
-        with pytest.raises(UsageError, match=said):
-            shuffle(source, output, temp_dir=temp_dir)
 
 
 @pytest.mark.parametrize(

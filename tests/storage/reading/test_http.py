@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-import threading
-from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable
+from contextlib import closing, contextmanager, suppress
 from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -22,12 +21,13 @@ from recshuf.errors import (
 from recshuf.storage.requests import ATTEMPTS
 from tests.support.numbered_files import FORMATS, SUFFIXES, make_inputs
 from tests.support.objects.object_outputs import shuffle
+from tests.support.objects.object_server import FaultProxy, ProxiedRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from tests.support.objects.object_server import Bucket, ProxiedRequest
+    from tests.support.objects.object_server import Bucket
 
 pytestmark = pytest.mark.usefixtures("no_pauses")
 
@@ -52,16 +52,6 @@ def put(bucket: Bucket, key: str, content: bytes) -> None:
 
 def url_of(bucket: Bucket, key: str = "in.txt") -> str:
     return f"{bucket.proxy.url}/{bucket.name}/{key}"
-
-
-def reply(request: ProxiedRequest, status: int, headers: dict[str, str], content: bytes = b"") -> bool:
-    request.send_response_only(status)
-    for name, value in ({"Content-Length": str(len(content))} | headers).items():
-        request.send_header(name, value)
-    request.end_headers()
-    request.wfile.write(content)
-    request.wfile.flush()
-    return True
 
 
 def read(url: str, tmp_path: Path) -> recshuf.ShuffleReport:
@@ -103,31 +93,54 @@ def test_a_server_that_does_not_answer_is_named(tmp_path: Path):
         read("http://127.0.0.1:9/in.txt", tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("request_pattern", "status", "kind", "said"),
-    [
-        (ASK, 503, UnavailableInputError, r"the store is busy \(503\), after 8 attempts; run again later"),
-        *((ASK, gone, MissingInputError, "there is nothing at this URL; check it") for gone in (404, 410)),
-        (ASK, 403, ForbiddenInputError, r"access is denied \(403\); check the cred.*"),
-        *(
-            (
-                pattern,
-                418,
-                UnavailableInputError,
-                "the store answers 418: .*; check the URL, or run again later",
-            )
-            for pattern in ("GET .*", ASK)
-        ),
-    ],
-)
-def test_what_a_server_answers_is_told_with_a_remedy(
-    tmp_path: Path, public: Bucket, request_pattern: str, status: int, kind: type[InputError], said: str
+Strike = Callable[[ProxiedRequest], bool]
+
+
+def answer(status: int) -> Strike:
+    return lambda request: request.answer(status, "Code")
+
+
+def redirect(location: str) -> Strike:
+    return lambda request: request.reply(302, {"Location": location})
+
+
+def send_begin(request: ProxiedRequest) -> bool:
+    first, last = map(int, re.findall(r"\d+", request.headers["Range"]))
+    content = CONTENT[: min(last, len(CONTENT) - 1) - first + 1]
+    span = f"bytes 0-{len(content) - 1}/{len(CONTENT)}"
+    return request.reply(206, {"Content-Range": span}, content)
+
+
+ELSEWHERE = (("GET .*", "file:///etc/passwd"), (ASK, "ftp://host/in.txt"), ("GET .*", "http://[bad"))
+ANSWERS: list[tuple[str, Strike, type[InputError], str]] = [
+    (ASK, answer(503), UnavailableInputError, r"the store is busy \(503\), after 8 attempts; run again later"),
+    (ASK, answer(404), MissingInputError, "there is nothing at this URL; check it"),
+    (ASK, answer(410), MissingInputError, "there is nothing at this URL; check it"),
+    (ASK, answer(403), ForbiddenInputError, r"access is denied \(403\); check the cred.*"),
+    *(
+        (asked, answer(418), UnavailableInputError, "the store answers 418: .*; check the URL, or run again later")
+        for asked in ("GET .*", ASK)
+    ),
+    *(
+        (asked, redirect(to), UnavailableInputError, "the server redirects to a URL that is not of HTTP.*; check the URL")
+        for asked, to in ELSEWHERE
+    ),
+    (ASK, redirect("/again.txt"), UnavailableInputError, "the server redirects in a circle.*; check the URL"),
+    ("GET .*", lambda one: one.forward(left_out=("Range",)), InputError, "the server takes no ranges; download the file"),
+    ("GET .*", send_begin, InputError, "the server sends other bytes than asked for; download the file"),
+]
+
+
+@pytest.mark.parametrize(("asked", "strike", "kind", "said"), ANSWERS)
+def test_what_a_server_answers_is_told_with_a_remedy_and_asked_again_only_if_it_may_pass(
+    tmp_path: Path, public: Bucket, asked: str, strike: Strike, kind: type[InputError], said: str
 ):
-    public.proxy.answer(request_pattern, status, "Code", times=100)
-    with pytest.raises(InputError, match=rf"in\.txt: {said}$") as caught:
+    public.proxy.add(asked, strike, 10**6)
+    with pytest.raises(InputError, match=rf"^http:.*in\.txt: {said}$") as caught:
         read(url_of(public), tmp_path)
     assert type(caught.value) is kind
-    if status == 403:
+    assert (public.proxy.count(r".*/in\.txt") >= ATTEMPTS) == ("busy" in said)
+    if kind is ForbiddenInputError:
         assert [one.split()[0] for one in public.proxy.requests] == ["HEAD", "GET"]
 
 
@@ -140,31 +153,10 @@ def test_a_folder_of_a_server_is_refused(tmp_path: Path, public: Bucket, path: s
     assert public.proxy.requests == []
 
 
-@pytest.mark.parametrize(
-    ("request_pattern", "location"),
-    [
-        ("GET .*", "file:///etc/passwd"),
-        (ASK, "ftp://host/in.txt"),
-        ("GET .*", "http://[bad"),
-        (ASK, "/again.txt"),
-    ],
-)
-def test_a_redirect_that_leads_nowhere_is_an_error_at_once(
-    tmp_path: Path, public: Bucket, request_pattern: str, location: str
-):
-    public.proxy.add(request_pattern, lambda one: reply(one, 302, {"Location": location}), 10**6)
-    said = "in a circle" if location == "/again.txt" else "to a URL that is not of HTTP"
-    with pytest.raises(
-        UnavailableInputError, match=rf"^http:.*in\.txt: the server redirects {said}.*; check the URL$"
-    ):
-        read(url_of(public), tmp_path)
-    assert public.proxy.count(".*/in[.]txt") < ATTEMPTS
-
-
 @pytest.mark.parametrize("date", ["soon", "Mon, 99 Jan 2024 00:00:00 GMT"])
 def test_a_date_that_cannot_be_read_counts_as_none(tmp_path: Path, public: Bucket, date: str):
     headers = {"Content-Length": str(len(CONTENT)), "Last-Modified": date}
-    public.proxy.add("HEAD .*", lambda one: reply(one, 200, headers), 100)
+    public.proxy.add("HEAD .*", lambda one: one.reply(200, headers), 100)
     assert read(url_of(public), tmp_path).records == 4000
 
 
@@ -174,27 +166,6 @@ def test_bytes_are_asked_for_as_they_are(tmp_path: Path, public: Bucket):
     public.proxy.add(ASK, lambda one: bool(encodings.add(one.headers["Accept-Encoding"])), 10**6)
     read(url_of(public), tmp_path)
     assert encodings == {"identity"}
-
-
-def send_begin(one: ProxiedRequest) -> bool:
-    first, last = map(int, re.findall(r"\d+", one.headers["Range"]))
-    content = CONTENT[: min(last, len(CONTENT) - 1) - first + 1]
-    return reply(one, 206, {"Content-Range": f"bytes 0-{len(content) - 1}/{len(CONTENT)}"}, content)
-
-
-@pytest.mark.parametrize(
-    ("strike", "said"),
-    [
-        (lambda one: one.forward(left_out=("Range",)), "takes no ranges"),
-        (send_begin, "sends other bytes than asked for"),
-    ],
-)
-def test_a_server_that_sends_other_ranges_is_named(
-    tmp_path: Path, public: Bucket, strike: Callable[[ProxiedRequest], bool], said: str
-):
-    public.proxy.add("GET .*", strike, 100)
-    with pytest.raises(InputError, match=f"in.txt: the server {said}; download the file$"):
-        read(url_of(public), tmp_path)
 
 
 # Files that are replaced while they are read
@@ -225,47 +196,27 @@ class Version(NamedTuple):
 @contextmanager
 def serve(version: Version) -> Iterator[str]:
     """Serve a file that is replaced; conditions are ignored."""
-    count = 0
+    asked: list[str] = []
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+    def answer(
+        method: str, _: str, headers: Mapping[str, str], body: bytes
+    ) -> tuple[int, list[tuple[str, str]], bytes]:
+        is_new = len(asked) >= version.after
+        asked.extend([method] * (method == "GET"))
+        content, told = version.content if is_new else CONTENT, []
+        if version.etag and (version.etag != "head" or method == "HEAD"):
+            told.append(("ETag", f'{"W/" if version.etag == "weak" else ""}"{is_new}"'))
+        if version.has_date:
+            told.append(("Last-Modified", f"Mon, 01 Jan 2024 00:00:0{int(is_new)} GMT"))
+        if "Range" not in headers:
+            return 200, told, content
+        begin, last = map(int, re.findall(r"\d+", headers["Range"]))
+        total = len(content) if version.has_total else "*"
+        told.append(("Content-Range", f"bytes {begin}-{min(last, len(content) - 1)}/{total}"))
+        return 206 if begin < len(content) else 416, told, content[begin : last + 1]
 
-        def do_GET(self) -> None:
-            nonlocal count
-            is_new = count >= version.after
-            count += self.command == "GET"
-            content = version.content if is_new else CONTENT
-            asked = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", f"bytes=0-{len(content)}"))
-            begin, end = (int(asked[1]), min(int(asked[2]) + 1, len(content))) if asked else (0, len(content))
-            is_there = begin < end
-            self.send_response_only((206 if "Range" in self.headers else 200) if is_there else 416)
-            if version.etag and (version.etag != "head" or self.command == "HEAD"):
-                self.send_header("ETag", f'{"W/" if version.etag == "weak" else ""}"{is_new}"')
-            if version.has_date:
-                self.send_header("Last-Modified", f"Mon, 01 Jan 2024 00:00:0{int(is_new)} GMT")
-            if "Range" in self.headers:
-                total = len(content) if version.has_total else "*"
-                self.send_header("Content-Range", f"bytes {begin}-{end - 1}/{total}")
-            self.send_header("Content-Length", str(max(0, end - begin)))
-            self.end_headers()
-            if self.command == "GET":
-                self.wfile.write(content[begin:end])
-
-        do_HEAD = do_GET  # noqa: N815 - name of the base class
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}/in.txt"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with closing(FaultProxy(answer)) as proxy:
+        yield f"{proxy.url}/in.txt"
 
 
 KINDS = [one for one in product(["strong", "weak", "head", ""], [True, False]) if any(one)]

@@ -128,15 +128,6 @@ def test_files_of_a_table_are_refused(bucket: Bucket):
         assert [one.name for one in list_inputs(f"{bucket.url}/{pattern}")] == [f"{bucket.url}/{name}"]
 
 
-def test_a_listing_of_several_pages_is_whole(bucket: Bucket):
-    for number in range(205):
-        bucket.put(f"many/{number}.txt", b"a")
-    bucket.proxy.clear()
-    names = [one.name for one in list_inputs(f"{bucket.url}/many/")]
-    assert names == [f"{bucket.url}/many/{number}.txt" for number in range(205)]
-    assert bucket.proxy.count("GET .*continuation-token=") == 2
-
-
 @pytest.mark.usefixtures("files")
 def test_inputs_in_the_output_are_left_out(tmp_path: Path, bucket: Bucket):
     patterns = [f"{bucket.url}/in/b/", f"{tmp_path}/in/b/"]

@@ -130,11 +130,15 @@ def test_what_follows_is_fetched_before_it_is_read():
     store.wait_for(list(pairwise(ends)))
 
 
-def test_a_read_elsewhere_takes_little():
-    content, store, _ = open_object()
-    for begin in (10 * MB + 17, 30 * MB, len(CONTENT) - 4):
-        read(content, begin, 100)
-    assert store.byte_count == 3 * UNIT_BYTES
+@pytest.mark.parametrize("is_expected", [False, True])
+def test_a_read_elsewhere_takes_little(is_expected: bool):
+    content, store, cache = open_object(most_bytes=32 * MB)
+    expected = content.expect([(0, 40 * MB)]) if is_expected else []
+    begins = (10 * MB + 17, 30 * MB, len(CONTENT) - 4)
+    for begin in begins[::-1]:
+        read(content, begin, 100, expected)
+    units = [(10 * MB, 10 * MB + UNIT_BYTES), (30 * MB, 30 * MB + UNIT_BYTES), (40 * MB - UNIT_BYTES, 40 * MB)]
+    store.wait_for([(0, cache.part_bytes)] * is_expected + units)
 
 
 def test_expected_ranges_are_fetched_together_and_nothing_else():
@@ -147,15 +151,20 @@ def test_expected_ranges_are_fetched_together_and_nothing_else():
     assert sorted(store.ranges) == [(MB, 4 * MB), (20 * MB, 21 * MB)]
 
 
-def test_expected_ranges_that_do_not_fit_are_read_by_parts_in_turn():
-    content, store, _ = open_object(most_bytes=8 * MB)
-    ranges = [(at, at + 5 * MB) for at in range(0, 40 * MB, 5 * MB)]
-    expected = content.expect(ranges)
-    for step in range(0, 5 * MB, 1 << 16):
-        for begin, _ in ranges:
-            at = begin + step
-            read(content, at, 1 << 16, expected)
-    assert store.byte_count <= 1.1 * len(CONTENT)
+@pytest.mark.parametrize(
+    ("most_bytes", "workers", "step", "size", "factor"),
+    [(8 * MB, 2, 5 * MB, 1 << 16, 1.1), (10 * MB, 1, 4 * MB, 100_000, 1.02)],
+)
+def test_expected_ranges_that_do_not_fit_are_read_by_parts_in_turn(
+    most_bytes: int, workers: int, step: int, size: int, factor: float
+):
+    content, store, cache = open_object(most_bytes, workers)
+    expected = content.expect([(begin, begin + step) for begin in range(0, 40 * MB, step)])
+    for at in range(0, step, size):
+        for begin, end in expected:
+            read(content, begin + at, min(size, end - begin - at), expected)
+    assert store.byte_count <= factor * len(CONTENT)
+    assert cache.held_bytes <= most_bytes
 
 
 def test_what_a_read_of_an_expected_range_leaves_out_comes_with_it():
@@ -167,27 +176,6 @@ def test_what_a_read_of_an_expected_range_leaves_out_comes_with_it():
             read(content, at, 100, expected)
         read(content, begin, MB, expected)
     assert sorted(store.ranges) == [(at, min(at + part, 40 * MB)) for at in range(0, 40 * MB, part)]
-
-
-def test_a_read_far_ahead_in_an_expected_range_takes_little():
-    content, store, cache = open_object(most_bytes=32 * MB)
-    expected = content.expect([(0, 40 * MB)])
-    for begin in (30 * MB, 20 * MB + 17):
-        read(content, begin, 100, expected)
-    begins = {0: cache.part_bytes, 20 * MB: UNIT_BYTES, 30 * MB: UNIT_BYTES}
-    store.wait_for([(begin, begin + size) for begin, size in begins.items()])
-
-
-def test_many_expected_ranges_are_read_by_turns_without_reading_anything_twice():
-    content, store, cache = open_object(most_bytes=10 * MB, workers=1)
-    step = 4 * MB
-    expected = content.expect([(begin, begin + step) for begin in range(0, 40 * MB, step)])
-    for at in range(0, step, 100_000):
-        for begin, end in expected:
-            size = min(100_000, end - begin - at)
-            read(content, begin + at, size, expected)
-    assert store.byte_count <= 1.02 * len(CONTENT)
-    assert cache.held_bytes <= 10 * MB
 
 
 def test_segments_stay_within_their_memory():

@@ -5,9 +5,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from contextlib import closing
 from functools import cache, partial
-from http.server import BaseHTTPRequestHandler, HTTPServer
-from threading import Thread
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -23,6 +22,7 @@ from recshuf.storage.writing import bucket as file_parts
 from recshuf.storage.writing.bucket import Conflict, Match, MissingUpload, OpenUpload, Part
 from recshuf.storage.writing.gcs import GcsBucket
 from tests.support.objects.bucket_suite import BucketSuite, upload
+from tests.support.objects.object_server import FaultProxy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -202,79 +202,42 @@ def test_a_part_is_sent_after_the_one_before_where_the_store_wants_it(
 # Tokens: a server of them that cannot be reached is no denied access
 
 
-class TokenServer(HTTPServer):
-    """Gives tokens after a number of connections that it breaks off, or refuses all with an error."""
-
-    breaks = 0
-    refusal = 0
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}/token"
-
-
-class TokenHandler(BaseHTTPRequestHandler):
-    server: TokenServer
-
-    def do_POST(self) -> None:
-        if self.server.breaks:
-            self.server.breaks -= 1
-            self.close_connection = True
-            return
-        content = {"error": "invalid_grant"}
-        if not self.server.refusal:
-            content = {"access_token": "a token", "expires_in": "3600"}
-        self.send_response(self.server.refusal or 200)
-        self.end_headers()
-        self.wfile.write(json.dumps(content).encode())
-
-    def log_message(self, *_: object) -> None:
-        pass
+@pytest.fixture
+def tokens() -> Iterator[FaultProxy]:
+    """Return a server that gives tokens."""
+    given = json.dumps({"access_token": "a token", "expires_in": "3600"}).encode()
+    with closing(FaultProxy(lambda *_: (200, [], given))) as server:
+        yield server
 
 
 @pytest.fixture
-def tokens() -> Iterator[TokenServer]:
-    with TokenServer(("127.0.0.1", 0), TokenHandler) as server:
-        thread = Thread(target=server.serve_forever, args=(0.02,))
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
-
-
-@pytest.fixture
-def open_bucket(bucket: GcsTestBucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Return a function that opens the bucket with an account whose tokens come from a URL."""
+def signed(
+    bucket: GcsTestBucket, tokens: FaultProxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> GcsBucket:
+    """Return the bucket, opened with an account whose tokens come from the server."""
     monkeypatch.delenv("GOOGLE_SKIP_SIGNATURE")
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-
-    def open_with(token_url: str) -> GcsBucket:
-        account = {
-            "type": "service_account",
-            "client_email": "me@project.iam.gserviceaccount.com",
-            "private_key": key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode(),
-            "token_uri": token_url,
-        }
-        (tmp_path / "account.json").write_text(json.dumps(account))
-        options = StorageOptions(None, {"service_account": str(tmp_path / "account.json")})
-        return GcsBucket(bucket.name, options, ".scratch/")
-
-    return open_with
+    account = {
+        "type": "service_account",
+        "client_email": "me@project.iam.gserviceaccount.com",
+        "private_key": key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode(),
+        "token_uri": f"{tokens.url}/token",
+    }
+    (tmp_path / "account.json").write_text(json.dumps(account))
+    options = StorageOptions(None, {"service_account": str(tmp_path / "account.json")})
+    return GcsBucket(bucket.name, options, ".scratch/")
 
 
 @pytest.mark.parametrize("breaks", [0, requests.ATTEMPTS - 1])
-def test_a_connection_that_breaks_is_tried_again(open_bucket, tokens: TokenServer, breaks: int):
-    tokens.breaks = breaks
-    store = open_bucket(tokens.url)
-    store.put("a", b"content", Match())
-    found = store.read("a")
+def test_a_connection_that_breaks_is_tried_again(signed: GcsBucket, tokens: FaultProxy, breaks: int):
+    tokens.reset("", breaks)
+    signed.put("a", b"content", Match())
+    found = signed.read("a")
     assert found is not None
-    assert (found[0], tokens.breaks) == (b"content", 0)
+    assert (found[0], tokens.count("POST")) == (b"content", breaks + 1)
 
 
-def test_refused_credentials_are_denied_access(open_bucket, tokens: TokenServer):
-    tokens.refusal = 400
+def test_refused_credentials_are_denied_access(signed: GcsBucket, tokens: FaultProxy):
+    tokens.add("", lambda one: one.reply(400, {}, b'{"error": "invalid_grant"}'), 100)
     with pytest.raises(OutputError, match=r"^gs://.*/a: access is denied \(401\); check the credentials"):
-        open_bucket(tokens.url).read("a")
+        signed.read("a")

@@ -21,7 +21,7 @@ from tests.support.objects.bucket_suite import BucketSuite
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.support.objects.object_server import Bucket, ProxiedRequest
+    from tests.support.objects.object_server import Bucket
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ def test_a_part_of_an_upload_that_was_aborted_is_missing(bucket: Bucket, store: 
 def test_an_object_that_the_store_does_not_delete_is_named(bucket: Bucket, store: S3Bucket):
     """The answer is no error, and names it."""
     content = b"<DeleteResult><Error><Key>b</Key><Code>AccessDenied</Code><Message>held</Message></Error></DeleteResult>"
-    bucket.proxy.add("POST .*delete", lambda one: send(one, content), 1)
+    bucket.proxy.add("POST .*delete", lambda one: one.reply(200, {}, content), 1)
     with pytest.raises(OutputError, match=f"^{bucket.url}/b: cannot be deleted: held"):
         store.delete(["a", "b"])
 
@@ -130,20 +130,9 @@ def test_more_objects_than_a_request_deletes_are_deleted(bucket: Bucket, store: 
     assert bucket.list_keys() == []
 
 
-def send(request: ProxiedRequest, content: bytes) -> bool:
-    """Answer with a document."""
-    request._read_body()
-    request.send_response_only(200)
-    request.send_header("Content-Length", str(len(content)))
-    request.end_headers()
-    request.wfile.write(content)
-    request.wfile.flush()
-    return True
-
-
 @pytest.mark.parametrize("content", [b"", b"<html>Sign in</html>"])
 def test_a_listing_that_says_nothing_is_no_empty_one(bucket: Bucket, store: S3Bucket, content: bytes):
-    bucket.proxy.add("GET .*prefix=", lambda one: send(one, content), 100)
+    bucket.proxy.add("GET .*prefix=", lambda one: one.reply(200, {}, content), 100)
     for call in (store.list, lambda key: store.find_uploads(key, [])):
         with pytest.raises(
             OutputError,

@@ -145,14 +145,16 @@ class BucketSuite:
             ):
                 call()
 
-    def test_an_upload_is_seen_when_it_is_completed(self, bucket: AnyBucket, store: Bucket):
-        bodies = [bytes(LEAST_PART), b"end"]
+    @pytest.mark.parametrize("bodies", [[bytes(LEAST_PART), b"end"], [b""], [b"x"]], ids=["large", "empty", "tiny"])
+    def test_an_upload_is_seen_when_it_is_completed(
+        self, bucket: AnyBucket, store: Bucket, bodies: list[bytes]
+    ):
         begun, parts = upload(store, bodies)
         size = sum(map(len, bodies))
-        assert store.part_sizes == [LEAST_PART, 3]
+        assert store.part_sizes == list(map(len, bodies))
         assert store.is_whole("a", begun, parts, size)
         assert not store.is_whole("a", begun, parts, size + 1)
-        assert not store.is_whole("a", begun, parts[:1], size)
+        assert len(parts) == 1 or not store.is_whole("a", begun, parts[:1], size)
         known = [OpenUpload("a", begun, ""), OpenUpload("other", begun, "")]
         found = [(one.key, one.upload_id) for one in store.find_uploads("a", known)]
         assert found == ([("a", begun)] if self.lists_uploads else [])
@@ -163,18 +165,11 @@ class BucketSuite:
         assert bucket.read("a") == b"".join(bodies)
         assert store.find_token("a") == "token"
         assert list(store.find_uploads("a", known)) == []
-        with pytest.raises(MissingUpload):
-            store.is_whole("a", begun, parts, size)
+        if size:  # of Azure, an upload without bytes has no block
+            with pytest.raises(MissingUpload):
+                store.is_whole("a", begun, parts, size)
         store.abort_upload("a", begun)
         assert bucket.list_keys() == ["a"]
-
-    @pytest.mark.parametrize("body", [b"", b"x"])
-    def test_a_shard_may_be_tiny(self, bucket: AnyBucket, store: Bucket, body: bytes):
-        begun, parts = upload(store, [body])
-        assert store.is_whole("a", begun, parts, len(body))
-        store.complete_upload("a", begun, parts, Match())
-        assert bucket.read("a") == body
-        assert store.find_token("a") == "token"
 
     @pytest.mark.parametrize("is_old", [False, True])
     def test_an_upload_replaces_only_what_it_may(self, bucket: AnyBucket, store: Bucket, is_old: bool):

@@ -10,6 +10,9 @@ import pytest
 
 import recshuf
 from recshuf.errors import OutputError
+from recshuf.output.objects.destination import Remains
+from recshuf.storage.settings import StorageOptions
+from recshuf.storage.urls import Url
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,6 +66,20 @@ def check_whole(bucket: AnyBucket, expected: dict[str, bytes], *, is_lossy: bool
     """
     assert bucket.read_all() == expected
     assert (is_lossy and not bucket.lists_uploads) or bucket.list_uploads() == []
+
+
+def put_files(bucket: AnyBucket, folder: Path, prefix: str = "in/") -> None:
+    """Put every file of a folder in the bucket, below a prefix."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            bucket.put(f"{prefix}{path.relative_to(folder)}", path.read_bytes())
+
+
+def clean(url: str) -> None:
+    """Do what `recshuf clean --yes` does, in any thread."""
+    remains = Remains(Url.parse(url), StorageOptions())
+    assert remains.find()
+    remains.remove()
 
 
 def read_visible(bucket: AnyBucket) -> dict[str, bytes]:

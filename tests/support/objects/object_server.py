@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from tests.support.objects.s3_server import S3Server
 
-    Answer = Callable[[str, str, Mapping[str, str], bytes], tuple[int, str, Sequence[tuple[str, str]], bytes]]
-    """Answers method, path, headers and body of a request with status, reason, headers and body."""
+    Answer = Callable[[str, str, Mapping[str, str], bytes], tuple[int, Sequence[tuple[str, str]], bytes]]
+    """Answers method, path, headers and body of a request with status, headers and body."""
 
 CREDENTIALS = {
     "AWS_ACCESS_KEY_ID": "test",
@@ -96,12 +96,12 @@ class ObjectServer:
 
     def answer(
         self, method: str, path: str, headers: Mapping[str, str], body: bytes
-    ) -> tuple[int, str, list[tuple[str, str]], bytes]:
-        """Return status, reason, headers and body of the answer to a request."""
+    ) -> tuple[int, list[tuple[str, str]], bytes]:
+        """Return status, headers and body of the answer to a request."""
         with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=_SECONDS)) as onward:
             onward.request(method, path, body, dict(headers))
             reply = onward.getresponse()
-            return reply.status, reply.reason, reply.getheaders(), reply.read()
+            return reply.status, reply.getheaders(), reply.read()
 
 
 class Bucket(NamedTuple):
@@ -188,13 +188,8 @@ class FaultProxy:
         self._is_closed = threading.Event()
         self.turn = threading.Lock()
         """Held while a conditional write is passed on: moto compares and writes in two steps, S3 in one."""
-        proxy = self
-
-        class Handler(ProxiedRequest):
-            pass
-
-        Handler.proxy = proxy
-        self._server = _Server(("127.0.0.1", 0), Handler)
+        handler = type("Handler", (ProxiedRequest,), {"proxy": self})
+        self._server = _Server(("127.0.0.1", 0), handler)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
         self._thread.start()
 
@@ -283,6 +278,7 @@ class ProxiedRequest(BaseHTTPRequestHandler):
     proxy: FaultProxy
 
     def _handle(self) -> None:
+        self._body: bytes | None = None
         span = self.headers.get("Content-Range")
         fault = self.proxy.find(f"{self.command} {self.path}{f' {span}' if span else ''}")
         if fault is None or not fault.strike(self):
@@ -295,10 +291,13 @@ class ProxiedRequest(BaseHTTPRequestHandler):
         self.wfile.flush()
         return True
 
-    def _read_body(self) -> bytes:
-        if "chunked" in self.headers.get("Transfer-Encoding", ""):
-            return b"".join(iter(self._read_chunk, b""))
-        return self._read(int(self.headers.get("Content-Length", 0)))
+    def read_body(self) -> bytes:
+        """Return the body; a client that gets an answer has sent all of it."""
+        if self._body is None and "chunked" in self.headers.get("Transfer-Encoding", ""):
+            self._body = b"".join(iter(self._read_chunk, b""))
+        elif self._body is None:
+            self._body = self._read(int(self.headers.get("Content-Length", 0)))
+        return self._body
 
     def _read(self, size: int) -> bytes:
         """Return so many bytes of the body; a client that dies before its end has sent no request."""
@@ -325,46 +324,43 @@ class ProxiedRequest(BaseHTTPRequestHandler):
             How half of the body of the reply is left out: ``stated`` as its size, or the connection is ``dropped`` or
             ``closed``.
         """
-        body = self._read_body()
         headers = {
             name: value
             for name, value in self.headers.items()
             if name.title() not in ("Content-Length", "Transfer-Encoding", "Expect", *left_out)
         }
+        body = self.read_body()
         headers["Content-Length"] = str(len(body))
         path = re.sub("&ifGenerationMatch=[0-9]+", "", self.path) if "If-Match" in left_out else self.path
         is_conditional = self.command in ("PUT", "POST") and {"If-None-Match", "If-Match"} & set(
             map(str.title, headers)
         )
         with self.proxy.turn if is_conditional else nullcontext():
-            status, reason, given, content = self.proxy.pass_on(self.command, path, headers, body)
+            status, given, content = self.proxy.pass_on(self.command, path, headers, body)
         if loses_reply:
             return self.drop()
-        self.send_response_only(status, reason)
-        for name, value in given:
-            if name.lower() not in ("connection", "transfer-encoding", "content-length"):
-                self.send_header(name, value)
-        length = next((value for name, value in given if name.lower() == "content-length"), None)
         half = content[: len(content) // 2]
-        self.send_header(
-            "Content-Length",
-            (self.command == "HEAD" and length) or str(len(half if cuts == "stated" else content)),
-        )
-        self.end_headers()
-        self.wfile.write(half if cuts else content)
-        self.wfile.flush()
+        told = {name.lower(): value for name, value in given}
+        if self.command != "HEAD" or "content-length" not in told:
+            told["content-length"] = str(len(half if cuts == "stated" else content))
+        for name in ("connection", "transfer-encoding"):
+            told.pop(name, None)
+        self.reply(status, told, half if cuts else content)
         self.close_connection = self.close_connection or cuts == "closed"
         return self.drop() if cuts == "dropped" else True
 
     def answer(self, status: int, code: str) -> bool:
         """Answer with an error of the store."""
-        self._read_body()
-        content = (
-            f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>injected</Message></Error>".encode()
-        )
+        content = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>injected</Message></Error>"
+        return self.reply(status, {"Content-Type": "application/xml"}, content.encode())
+
+    def reply(self, status: int, headers: Mapping[str, str], content: bytes = b"") -> bool:
+        """Answer with these headers; a length among them is said in place of that of the content."""
+        self.read_body()
+        told = {"content-length": str(len(content))} | {name.lower(): value for name, value in headers.items()}
         self.send_response_only(status)
-        self.send_header("Content-Type", "application/xml")
-        self.send_header("Content-Length", str(len(content)))
+        for name, value in told.items():
+            self.send_header(name, value)
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(content)

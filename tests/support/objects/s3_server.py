@@ -35,8 +35,8 @@ class S3Server:
 
     def answer(
         self, method: str, path: str, headers: Mapping[str, str], body: bytes
-    ) -> tuple[int, str, list[tuple[str, str]], bytes]:
-        """Return status, reason, headers and body of the answer to a request."""
+    ) -> tuple[int, list[tuple[str, str]], bytes]:
+        """Return status, headers and body of the answer to a request."""
         said: list[Any] = []
         raw, _, query = path.partition("?")
         fields = {f"HTTP_{name.upper().replace('-', '_')}": value for name, value in headers.items()}
@@ -57,8 +57,7 @@ class S3Server:
             "wsgi.errors": sys.stderr,
         }
         content = b"".join(self._app(environment, lambda *given: said.append(given)))
-        status, _, reason = said[0][0].partition(" ")
-        return int(status), reason, said[0][1], content
+        return int(said[0][0].partition(" ")[0]), said[0][1], content
 
 
 def _leave_out_repetitions() -> None:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def write(store: Path, name: str, *data: Any, **options: Any) -> None:
+def write(store: Path | str, name: str, *data: Any, **options: Any) -> None:
     """Write one thing after the other under a name."""
     with recshuf.PileWriter(store, name, **{"piles": 4, "seed": 1} | options) as writer:
         for one in data:

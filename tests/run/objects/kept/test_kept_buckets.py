@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import itertools
-import os
 import pickle
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-import h5py
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import pytest
 
 import recshuf
 from recshuf.errors import BusyNameError, OutputError, PileError, UsageError, UsedNameError
 from recshuf.piles.kept.upkeep import verify_store
 from tests.support.effort import mostly_slow
+from tests.support.numbered_files import FORMATS, SUFFIXES, make_inputs
+from tests.support.stores.killed_stores import fork, join
+from tests.support.stores.small_stores import ids_of, write
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,49 +25,19 @@ if TYPE_CHECKING:
     from tests.support.objects.object_outputs import AnyBucket
 
 ROWS = 500
+TABLE = pa.table({"id": range(50)})
 
 
-def write_text(path: Path) -> None:
-    path.write_text("".join(f"line {row}\n" for row in range(ROWS)))
-
-
-def write_jsonl(path: Path) -> None:
-    path.write_text("".join(f'{{"id": {row}, "text": "t{row}"}}\n' for row in range(ROWS)))
-
-
-def write_csv(path: Path) -> None:
-    path.write_text("id,text\n" + "".join(f"{row},t{row}\n" for row in range(ROWS)))
-
-
-def write_parquet(path: Path) -> None:
-    pq.write_table(pa.table({"id": range(ROWS), "text": [f"t{row}" for row in range(ROWS)]}), path)
-
-
-def write_hdf5(path: Path) -> None:
-    with h5py.File(path, "w") as file:
-        file["x"] = np.arange(3 * ROWS, dtype="f4").reshape(ROWS, 3)
-        file["id"] = np.arange(ROWS)
-
-
-WRITERS = {
-    "txt": write_text,
-    "jsonl": write_jsonl,
-    "csv": write_csv,
-    "parquet": write_parquet,
-    "h5": write_hdf5,
-}
-
-
-@pytest.mark.parametrize("suffix", mostly_slow(WRITERS, "parquet", "txt"))
+@pytest.mark.parametrize("name", mostly_slow(FORMATS, "parquet", "text"))
 def test_a_store_in_a_bucket_is_gathered_and_loaded_as_one_on_a_disk(
-    tmp_path: Path, bucket: AnyBucket, suffix: str
+    tmp_path: Path, bucket: AnyBucket, name: str
 ) -> None:
-    source, url = tmp_path / f"in.{suffix}", f"{bucket.url}/some/store"
-    WRITERS[suffix](source)
+    url, suffix = f"{bucket.url}/some/store", SUFFIXES[name]
+    inputs = make_inputs(tmp_path / "in", name, (ROWS,))
     for place in (str(tmp_path / "store"), url):
-        recshuf.scatter(source, place, seed=5, piles=7)
-        recshuf.gather(place, tmp_path / f"out-{place == url}.{suffix}")
-    outputs = [(tmp_path / f"out-{is_url}.{suffix}").read_bytes() for is_url in (False, True)]
+        recshuf.scatter(inputs, place, seed=5, piles=7)
+        recshuf.gather(place, tmp_path / f"out-{place == url}{suffix}")
+    outputs = [(tmp_path / f"out-{is_url}{suffix}").read_bytes() for is_url in (False, True)]
     assert outputs[0] == outputs[1]
     for epoch in (0, 1):
         batches = [read_batches(place, epoch) for place in (tmp_path / "store", url)]
@@ -91,8 +60,7 @@ def read_batches(store: Any, epoch: int, first_step: int = 0, **options: Any) ->
 @pytest.fixture
 def url(tmp_path: Path, bucket: AnyBucket) -> str:
     """Return the URL of a store of a table."""
-    write_parquet(tmp_path / "in.parquet")
-    recshuf.scatter(tmp_path / "in.parquet", f"{bucket.url}/store", seed=5, piles=7)
+    recshuf.scatter(make_inputs(tmp_path / "in", "parquet", (ROWS,)), f"{bucket.url}/store", seed=5, piles=7)
     return f"{bucket.url}/store"
 
 
@@ -121,20 +89,16 @@ def test_a_store_is_opened_with_a_listing_and_read_with_a_request_a_region(
     assert bucket.proxy.count(requests["list"]) == bucket.proxy.count(SNAPSHOTS) == 0
 
 
-def test_a_loader_goes_on_in_other_processes(url: str, tmp_path: Path) -> None:
+def test_a_loader_goes_on_in_other_processes(url: str) -> None:
     loader = recshuf.PileLoader(url, 32, drop_last=False, output="arrow")
     expected = [batch.to_pydict() for batch in loader]
     copy = pickle.loads(pickle.dumps(loader))
+
+    def read_again() -> None:
+        assert [batch.to_pydict() for batch in loader] == expected
+
     assert [batch.to_pydict() for batch in copy] == expected
-    child = os.fork()
-    if not child:
-        try:
-            found = [batch.to_pydict() for batch in loader]
-            (tmp_path / "same").write_text(str(found == expected))
-        finally:
-            os._exit(0)
-    os.waitpid(child, 0)
-    assert (tmp_path / "same").read_text() == "True"
+    assert join(fork(read_again)) == 0
 
 
 def test_what_fails_for_a_while_is_asked_for_again(url: str, bucket: AnyBucket) -> None:
@@ -152,7 +116,7 @@ def test_an_object_that_is_replaced_or_deleted_is_noticed(
 ) -> None:
     key, name = "store/sets/scatter-00000.piles", rf"^{url}/sets/scatter-00000\.piles"
     content = bucket.read(key)
-    recshuf.scatter(tmp_path / "in.parquet", f"{bucket.url}/other", seed=6, piles=7)
+    recshuf.scatter(tmp_path / "in", f"{bucket.url}/other", seed=6, piles=7)
     other = bucket.read("other/sets/scatter-00000.piles")
     opened = recshuf.PileLoader(url, 32)
     assert len(list(opened)) == ROWS // 32
@@ -181,8 +145,7 @@ def test_footers_of_a_large_store_are_read_in_its_sets(
     url = f"{bucket.url}/store"
     for most, count in ((1 << 20, 0), (0, 2), (1 << 20, 0)):
         monkeypatch.setattr("recshuf.piles.kept.bucket._MOST_FOOTER_BYTES", most)
-        with recshuf.PileWriter(url, f"with-{most}-{len(bucket.list_keys())}", seed=3, piles=4) as writer:
-            writer.write(pa.table({"id": range(50)}))
+        write(url, f"with-{most}-{len(bucket.list_keys())}", TABLE)
         bucket.proxy.clear()
         loader = recshuf.PileLoader(url, 50)
         assert bucket.proxy.count(SETS) == count
@@ -191,10 +154,9 @@ def test_footers_of_a_large_store_are_read_in_its_sets(
 
 def test_writers_at_once_are_all_in_the_store(bucket: AnyBucket) -> None:
     url = f"{bucket.url}/store"
-    table = pa.table({"id": range(50)})
     writers = [recshuf.PileWriter(url, f"w{number}", seed=3, piles=4) for number in range(3)]
     for writer in writers:
-        writer.write(table)
+        writer.write(TABLE)
     # The first one has read which snapshot is the newest when the others put theirs.
     bucket.proxy.call(r"(PUT|POST) .*snapshot-000002", lambda: [writer.close() for writer in writers[1:]])
     writers[0].close()
@@ -204,10 +166,10 @@ def test_writers_at_once_are_all_in_the_store(bucket: AnyBucket) -> None:
 
 
 def test_a_name_is_that_of_one_writer(bucket: AnyBucket) -> None:
-    url, table = f"{bucket.url}/store", pa.table({"id": range(50)})
+    url = f"{bucket.url}/store"
     first, second = (recshuf.PileWriter(url, "w", seed=3, piles=4) for _ in range(2))
-    first.write(table)
-    second.write(table)
+    first.write(TABLE)
+    second.write(TABLE)
     first.close()
     with pytest.raises(BusyNameError, match=rf"^{url}: another process writes 'w' into it, or has died"):
         second.close()
@@ -222,8 +184,7 @@ def test_nothing_is_seen_of_a_writer_that_ends_before_its_snapshot(
     bucket: AnyBucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = f"{bucket.url}/store"
-    with recshuf.PileWriter(url, "a", seed=3, piles=4) as writer:
-        writer.write(pa.table({"id": range(50)}))
+    write(url, "a", TABLE)
     keys = bucket.list_keys()
     dead = recshuf.PileWriter(url, "dead")
     dead.write(pa.table({"id": range(7)}))
@@ -235,8 +196,7 @@ def test_nothing_is_seen_of_a_writer_that_ends_before_its_snapshot(
     assert recshuf.PileStore(url).num_records == 50
     with pytest.raises(BusyNameError, match=f"recshuf clean {url}$"):
         recshuf.PileWriter(url, "dead")
-    with recshuf.PileWriter(url, "b") as writer:
-        writer.write(pa.table({"id": range(50)}))
+    write(url, "b", TABLE)
     assert "store/sets/dead-00000.piles" in bucket.list_keys()
     old = recshuf.PileLoader(url, 10)
     monkeypatch.setattr("recshuf.piles.kept.bucket.LEASE_SECONDS", -2)
@@ -272,9 +232,9 @@ def test_mixes_filters_and_sequences_come_from_buckets_as_from_disks(
         stores = [f"{place}/{name}" for name in "ab"]
         for store in stores:
             for name, first in (("x", 0), ("y", 1000)):
-                with recshuf.PileWriter(store, f"{store[-1]}{name}", seed=3, piles=5) as writer:
-                    ids = range(first, first + 150)
-                    writer.write({"id": ids, "tokens": [list(range(one % 9)) for one in ids]})
+                ids = range(first, first + 150)
+                records = {"id": ids, "tokens": [list(range(one % 9)) for one in ids]}
+                write(store, f"{store[-1]}{name}", records, piles=5)
         found[place] = [read_some(kinds[kind](*stores)) for kind in kinds]
     assert found[str(tmp_path)] == found[bucket.url]
     assert all(found[bucket.url])
@@ -303,24 +263,43 @@ def test_whoever_makes_a_store_first_keeps_it(bucket: AnyBucket) -> None:
 
 def test_a_store_in_forked_children_and_threads_reads_its_own_replies(url: str) -> None:
     store = recshuf.PileStore(url)
-    expected = [store.take([row]) for row in range(0, ROWS, 100)]
 
-    def read_all(_: int) -> bool:
-        return [store.take([row]) for row in range(0, ROWS, 100)] == expected
+    def take_all(_: int = 0) -> list[Any]:
+        return [store.take([row]) for row in range(0, ROWS, 100)]
 
-    def read_at_once() -> bool:
+    expected = take_all()
+
+    def read_at_once() -> None:
         with ThreadPoolExecutor(2) as pool:
-            return all(pool.map(read_all, range(2)))
+            assert list(pool.map(take_all, range(2))) == [expected, expected]
 
-    children = []
-    for _ in range(2):
-        child = os.fork()
-        if not child:
-            code = 1
-            try:
-                code = 0 if read_at_once() else 2
-            finally:
-                os._exit(code)
-        children.append(child)
-    assert read_at_once()
-    assert [os.waitpid(child, 0)[1] for child in children] == [0, 0]
+    children = [fork(read_at_once) for _ in range(2)]
+    read_at_once()
+    assert list(map(join, children)) == [0, 0]
+
+
+def test_regions_are_asked_for_once_with_a_cache_and_what_is_kept_needs_no_bucket(tmp_path: Path, bucket: AnyBucket) -> None:
+    url, count = f"{bucket.url}/store", bucket.proxy.count
+    places: list[Path | str] = [url, tmp_path / "store"]
+    for place in places:
+        write(place, "a", pa.table({"id": range(600)}), piles=6)
+    given = [ids_of(recshuf.PileLoader(tmp_path / "store", 50, epoch=epoch)) for epoch in (0, 1)]
+
+    def open_loader(**options: Any) -> recshuf.PileLoader:
+        return recshuf.PileLoader(url, 50, **{"cache": tmp_path / "cache"} | options)
+
+    half = open_loader(lanes=2, world_size=2)
+    bucket.proxy.clear()
+    ids_of(half)
+    assert count(SETS) == 3
+    loader = open_loader()
+    bucket.proxy.clear()
+    assert ids_of(loader) == given[0]
+    assert count(SETS) == 3
+    again = pickle.loads(pickle.dumps(open_loader(epoch=1)))
+    for key in bucket.list_keys("store/sets/"):
+        bucket.delete(key)
+    bucket.proxy.clear()
+    loader.set_epoch(1)
+    assert ids_of(loader) == ids_of(again) == given[1]
+    assert not count(SETS)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
-import shutil
+import os
 import signal
-import subprocess
-import sys
 import time
 import zipfile
 from pathlib import Path
@@ -19,6 +17,9 @@ import pytest
 
 import recshuf
 from recshuf.errors import BusyNameError, OutputError, UsageError
+from tests.support.objects.object_outputs import put_files
+from tests.support.stores.killed_stores import fork, join
+from tests.support.stores.small_stores import write
 from tests.support.stores.store_reader import read_footer, read_snapshot, read_store
 
 if TYPE_CHECKING:
@@ -37,8 +38,7 @@ def make_table(first: int) -> pa.Table:
 
 def make_golden(url: str) -> None:
     for name, first in (("first", 0), ("second", ROWS)):
-        with recshuf.PileWriter(url, name, seed=2**100 + 7, piles=3) as writer:
-            writer.write(make_table(first))
+        write(url, name, make_table(first), seed=2**100 + 7, piles=3)
 
 
 def download(bucket: AnyBucket, prefix: str, folder: Path) -> Path:
@@ -47,12 +47,6 @@ def download(bucket: AnyBucket, prefix: str, folder: Path) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(bucket.read(key))
     return folder
-
-
-def upload(folder: Path, bucket: AnyBucket, prefix: str) -> None:
-    for path in folder.rglob("*"):
-        if path.is_file():
-            bucket.put(f"{prefix}{path.relative_to(folder)}", path.read_bytes())
 
 
 def read_ids(store: Any) -> list[int]:
@@ -65,7 +59,7 @@ def test_a_store_that_is_copied_opens_on_the_other_side(bucket: AnyBucket, tmp_p
     fresh = download(bucket, "store/", tmp_path / "fresh")
     with zipfile.ZipFile(GOLDEN) as packed:
         packed.extractall(tmp_path / "golden")
-    upload(tmp_path / "golden", bucket, "golden/")
+    put_files(bucket, tmp_path / "golden", "golden/")
     for store in (fresh, tmp_path / "golden"):
         snapshot = read_snapshot(store)
         assert snapshot["version"] == 2
@@ -81,10 +75,9 @@ def test_a_store_that_is_copied_opens_on_the_other_side(bucket: AnyBucket, tmp_p
     outputs = {name: pq.read_table(tmp_path / f"{name}.parquet") for name in ("fresh", "golden", "bucket")}
     assert outputs["fresh"] == outputs["golden"] == outputs["bucket"]
     # On a disk, it goes on as a store of a disk does, and back.
-    with recshuf.PileWriter(fresh, "third") as writer:
-        writer.write(make_table(2 * ROWS))
+    write(fresh, "third", make_table(2 * ROWS), seed=None, piles=None)
     assert read_snapshot(fresh)["version"] == 1
-    upload(fresh, bucket, "back/")
+    put_files(bucket, fresh, "back/")
     assert read_ids(f"{bucket.url}/back") == list(range(3 * ROWS))
 
 
@@ -185,7 +178,6 @@ def test_a_check_reads_a_store_in_a_bucket(bucket: AnyBucket, tmp_path: Path, ca
     ]
     scores = [json.loads(one.stdout)["scores"] for one in found]
     assert scores[0] == scores[1]
-    shutil.rmtree(tmp_path / "store")
 
 
 @pytest.mark.slow
@@ -194,17 +186,11 @@ def test_a_scatter_that_is_killed_leaves_nothing_that_counts(
     bucket: AnyBucket, tmp_path: Path, call: Run, name: str
 ) -> None:
     pq.write_table(make_table(0), tmp_path / "in.parquet")
-    url, killed = f"{bucket.url}/store", []
-    command = [sys.executable, "-m", "recshuf", "scatter", str(tmp_path / "in.parquet"), "-o", url, "-q"]
-    child = subprocess.Popen(command)
-
-    def kill() -> None:
-        child.kill()
-        killed.append(child.wait())
-
-    bucket.proxy.call({"snapshot": r"(PUT|POST) .*snapshot-0"}.get(name) or bucket.requests[name], kill)
-    assert child.wait(100) == -signal.SIGKILL
-    assert killed
+    url, children = f"{bucket.url}/store", list[tuple[int, int]]()
+    request = {"snapshot": r"(PUT|POST) .*snapshot-0"}.get(name) or bucket.requests[name]
+    bucket.proxy.call(request, lambda: os.kill(children[0][0], signal.SIGKILL))
+    children.append(fork(lambda: recshuf.scatter(tmp_path / "in.parquet", url)))
+    assert join(children[0]) == -signal.SIGKILL
     bucket.proxy.clear()
     if not bucket.list_keys("store/snapshot-"):
         with pytest.raises(UsageError, match=r"no such pile store|holds no snapshot"):

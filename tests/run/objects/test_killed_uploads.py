@@ -3,43 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-import signal
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 import pytest
 
 from recshuf.errors import AlreadyCompleteError
-from tests.support.objects.object_outputs import read_visible
-from tests.support.stores.killed_stores import fork, join
+from tests.support.objects.object_outputs import kill_at, read_visible
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.support.objects.object_outputs import AnyBucket, Contents, Output
-    from tests.support.objects.object_server import ProxiedRequest
-
-
-def run_killed(output: Output, moment: int, **options: Any) -> int:
-    """Kill a run before or after its request number `moment` // 2, and return its exit code."""
-    number, is_late = divmod(moment, 2)
-    children: list[tuple[int, int]] = []
-
-    def kill(request: ProxiedRequest) -> bool:
-        if is_late:
-            request.forward(loses_reply=True)
-        os.kill(children[0][0], signal.SIGKILL)
-        return bool(is_late or request.drop())
-
-    proxy = output.bucket.proxy
-    proxy.clear()
-    proxy.call("", lambda: None, number)
-    proxy.add("", kill, 1)
-    # Requests of other threads of the child may be under way.
-    children.append(fork(lambda: output.shuffle(**options)))
-    code = join(children[0])
-    proxy.clear()
-    return code
 
 
 def has_claim(bucket: AnyBucket) -> bool:
@@ -77,15 +54,20 @@ def test_a_run_that_is_killed_at_any_moment_leaves_the_old_or_the_new_set(
     output.shuffle(overwrite=overwrite)
     moments = 2 * len(bucket.proxy.requests)
     chance = random.Random(seed)
+
+    def kill(run: Callable[..., object]) -> int:
+        number, is_late = divmod(chance.randrange(moments), 2)
+        return kill_at(bucket.proxy, number, partial(run, overwrite=overwrite), is_late=is_late == 1)
+
     for _ in range(count):
         for key in bucket.list_keys():
             bucket.delete(key)
         for key, content in old.items():
             bucket.put(key, content)
-        code = run_killed(output, chance.randrange(moments), overwrite=overwrite)
+        code = kill(output.shuffle)
         check_set(bucket, old, output.expected)
         if code and chance.random() < 0.3:
-            run_killed(output, chance.randrange(moments), resume=True, overwrite=overwrite)
+            kill(partial(output.shuffle, resume=True))
             check_set(bucket, old, output.expected)
         with suppress(AlreadyCompleteError):
             output.shuffle(resume=True, overwrite=overwrite)

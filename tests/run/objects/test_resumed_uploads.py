@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 from contextlib import nullcontext, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from recshuf.errors import AlreadyCompleteError, OutputError
-from recshuf.output.objects.uploader import ShardUploader
 from recshuf.storage.writing.bucket import PREFIX, UploadFolder
 from tests.support.effort import mostly_slow
 from tests.support.objects.object_outputs import (
@@ -18,11 +19,11 @@ from tests.support.objects.object_outputs import (
     check_whole,
     clean,
     in_each_store,
+    kill_at,
     read_visible,
     shuffle,
     shuffle_locally,
 )
-from tests.support.stores.killed_stores import fork, join
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -382,13 +383,8 @@ def test_a_run_that_is_cleaned_away_commits_nothing(
 
 @pytest.mark.slow
 def test_a_dead_run_on_this_machine_leaves_no_folder(s3_bucket: AnyBucket, source: Path, scratch: Path):
-    """The child ends as by kill -9, in the middle of an upload."""
-
-    def die() -> None:
-        ShardUploader._send = lambda *_: os._exit(9)  # type: ignore[method-assign]
-        shuffle(source, f"{s3_bucket.url}/data/out/")
-
-    assert join(fork(die)) == 9
+    job = partial(shuffle, source, f"{s3_bucket.url}/data/out/")
+    assert kill_at(s3_bucket.proxy, 0, job, s3_bucket.requests["part"]) == -signal.SIGKILL
     (folder,) = scratch.iterdir()
     assert folder.name.startswith(PREFIX)
     other = UploadFolder(scratch, "of a run that lives")

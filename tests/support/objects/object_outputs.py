@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -13,14 +15,15 @@ from recshuf.errors import OutputError
 from recshuf.output.objects.destination import Remains
 from recshuf.storage.settings import StorageOptions
 from recshuf.storage.urls import Url
+from tests.support.stores.killed_stores import fork, join
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from tests.support.objects.azure_buckets import AzureTestBucket
     from tests.support.objects.gcs_buckets import GcsTestBucket
-    from tests.support.objects.object_server import Bucket
+    from tests.support.objects.object_server import Bucket, FaultProxy, ProxiedRequest
 
     AnyBucket = Bucket | GcsTestBucket | AzureTestBucket
     Contents = dict[str, bytes]
@@ -80,6 +83,28 @@ def clean(url: str) -> None:
     remains = Remains(Url.parse(url), StorageOptions())
     assert remains.find()
     remains.remove()
+
+
+def kill_at(
+    proxy: FaultProxy, number: int, job: Callable[[], object], request: str = "", *, is_late: bool = False
+) -> int:
+    """Do a job in a child that is killed before, or right after, one of its requests; return its exit code."""
+    children: list[tuple[int, int]] = []
+
+    def kill(one: ProxiedRequest) -> bool:
+        if is_late:
+            one.forward(loses_reply=True)
+        os.kill(children[0][0], signal.SIGKILL)
+        return is_late or one.drop()
+
+    proxy.clear()
+    proxy.call(request, lambda: None, number)
+    proxy.add(request, kill, 1)
+    # Requests of other threads of the child may be under way.
+    children.append(fork(job))
+    code = join(children[0])
+    proxy.clear()
+    return code
 
 
 def read_visible(bucket: AnyBucket) -> dict[str, bytes]:

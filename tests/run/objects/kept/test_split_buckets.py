@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import itertools
-import os
-import signal
 from contextlib import nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import recshuf
 from recshuf.errors import BusyNameError, OutputError, OutputExistsError, UsageError
-from tests.support.stores.killed_stores import fork, join
+from tests.support.objects.object_outputs import kill_at
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -132,14 +131,8 @@ def test_a_kill_at_any_request_leaves_all_parts_or_none(
     bucket: AnyBucket, inputs: list[Path], call: Run
 ) -> None:
     for at in itertools.count(0, 3):
-        url, children = f"{bucket.url}/stores-{at}", list[int]()
-        bucket.proxy.clear()
-        bucket.proxy.call(".*", lambda: None, times=at)
-        bucket.proxy.call(".*", lambda: os.kill(children[0], signal.SIGKILL))  # noqa: B023 - of this round
-        child = fork(lambda: scatter(inputs, url))  # noqa: B023 - of this round
-        children.append(child[0])
-        code = join(child)
-        bucket.proxy.clear()
+        url = f"{bucket.url}/stores-{at}"
+        code = kill_at(bucket.proxy, at, partial(scatter, inputs, url))
         there = [is_store(f"{url}/{name}") for name in SHARES]
         assert len({*there}) == 1
         if not there[0]:

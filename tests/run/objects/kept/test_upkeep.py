@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import signal
 import time
 import zipfile
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +17,7 @@ import pytest
 
 import recshuf
 from recshuf.errors import BusyNameError, OutputError, UsageError
-from tests.support.objects.object_outputs import put_files
-from tests.support.stores.killed_stores import fork, join
+from tests.support.objects.object_outputs import kill_at, put_files
 from tests.support.stores.small_stores import write
 from tests.support.stores.store_reader import read_footer, read_snapshot, read_store
 
@@ -181,18 +180,19 @@ def test_a_check_reads_a_store_in_a_bucket(bucket: AnyBucket, tmp_path: Path, ca
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["part", "complete", "snapshot"])
+@pytest.mark.parametrize(
+    ("name", "is_late"), [("part", False), ("complete", False), ("snapshot", False), ("snapshot", True)]
+)
 def test_a_scatter_that_is_killed_leaves_nothing_that_counts(
-    bucket: AnyBucket, tmp_path: Path, call: Run, name: str
+    bucket: AnyBucket, tmp_path: Path, call: Run, name: str, is_late: bool
 ) -> None:
     pq.write_table(make_table(0), tmp_path / "in.parquet")
-    url, children = f"{bucket.url}/store", list[tuple[int, int]]()
+    url = f"{bucket.url}/store"
     request = {"snapshot": r"(PUT|POST) .*snapshot-0"}.get(name) or bucket.requests[name]
-    bucket.proxy.call(request, lambda: os.kill(children[0][0], signal.SIGKILL))
-    children.append(fork(lambda: recshuf.scatter(tmp_path / "in.parquet", url)))
-    assert join(children[0]) == -signal.SIGKILL
-    bucket.proxy.clear()
-    if not bucket.list_keys("store/snapshot-"):
+    job = partial(recshuf.scatter, tmp_path / "in.parquet", url)
+    assert kill_at(bucket.proxy, 0, job, request, is_late=is_late) == -signal.SIGKILL
+    assert (bucket.list_keys("store/snapshot-") != []) == is_late
+    if not is_late:
         with pytest.raises(UsageError, match=r"no such pile store|holds no snapshot"):
             recshuf.PileStore(url)
         if bucket.list_keys("store/sets/scatter"):

@@ -29,7 +29,13 @@ def test_what_is_written_is_read_again(tmp_path: Path):
 
 
 def test_what_the_folder_holds_and_the_manifest_does_not_say_is_named(tmp_path: Path):
-    for name, content in (("changed", "new"), ("longer", "abcd"), ("right", "abc"), ("other", ""), (".hid", "")):
+    for name, content in (
+        ("changed", "new"),
+        ("longer", "abcd"),
+        ("right", "abc"),
+        ("other", ""),
+        (".hid", ""),
+    ):
         (tmp_path / f"{name}.txt").write_text(content)
     (tmp_path / "folder.txt").mkdir()
     (tmp_path / "README").write_text("of the user")

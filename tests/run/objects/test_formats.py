@@ -29,9 +29,12 @@ def test_a_bucket_gets_the_bytes_of_files(
     recshuf.shuffle(tmp_path / "in", f"{tmp_path}/out/", **cut, **options)
     expected = {path.name: path.read_bytes() for path in list_shards(tmp_path / "out")}
     assert len(expected) == SHARDS
-    source, outputs = f"{s3_bucket.url}/in/", [f"{s3_bucket.url}/{name}/" for name in ("one", "tasks", "gathered")]
+    source, outputs = (
+        f"{s3_bucket.url}/in/",
+        [f"{s3_bucket.url}/{name}/" for name in ("one", "tasks", "gathered")],
+    )
     recshuf.shuffle(source, outputs[0], verify=True, **cut, **options)
-    divide_small(monkeypatch)
+    divide_small(monkeypatch, sum(path.stat().st_size for path in (tmp_path / "in").iterdir()) // 6)
     engine = {"engine": "threads", "temp_dir": f"{s3_bucket.url}/tmp", "piles": 64, "memory": "300MB"}
     recshuf.shuffle(source, outputs[1], **engine, **cut, **options)
     keeps_keys = kind == "webdataset"  # as a store does

@@ -40,7 +40,10 @@ def check_set(bucket: AnyBucket, old: Contents, new: Contents) -> None:
     ("overwrite", "count", "seed"),
     [
         (True, 2, 0),
-        *(pytest.param(*case, marks=pytest.mark.slow) for case in ((False, 4, 1), (True, 8, 2), (False, 8, 3))),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in ((False, 4, 1), (True, 8, 2), (False, 8, 3))
+        ),
     ],
 )
 def test_a_run_that_is_killed_at_any_moment_leaves_the_old_or_the_new_set(

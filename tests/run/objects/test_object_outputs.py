@@ -249,7 +249,11 @@ def test_what_is_not_possible_is_refused(source: Path, s3_bucket: AnyBucket):
         ),
         ("https://b/out", {}, "is only read; write to s3://, gs://, az:// or a local folder"),
         *(
-            (output, {"temp_dir": temp_dir}, f"{temp_dir.rstrip('/')}/: lies in the output {output}, which holds shards only")
+            (
+                output,
+                {"temp_dir": temp_dir},
+                f"{temp_dir.rstrip('/')}/: lies in the output {output}, which holds shards only",
+            )
             for output, temp_dir in (
                 ("s3://b/out/", "s3://b/out/tmp/"),
                 ("s3://b/out/", "s3://b/out"),

@@ -245,11 +245,23 @@ def test_a_journal_that_cannot_be_deleted_is_told_and_deleted_later(
 # Runs that overlap
 
 
-@pytest.mark.parametrize("request_name", ["claim", pytest.param("part", marks=slow)])
-def test_a_run_that_was_taken_over_does_not_commit(bucket: AnyBucket, output: Output, request_name: str):
-    bucket.proxy.call(bucket.requests[request_name], lambda: output.shuffle(resume=True))
-    with pytest.raises(OutputError, match="has taken it over" if request_name == "claim" else ""):
+@pytest.mark.parametrize(
+    ("request_name", "ends", "said"),
+    [
+        ("claim", True, "was deleted during this run; run again"),
+        ("claim", False, "another run is writing this output, or has taken it over"),
+        pytest.param("part", True, None, marks=slow),
+    ],
+)
+def test_a_run_that_was_taken_over_does_not_commit(
+    bucket: AnyBucket, output: Output, request_name: str, ends: bool, said: str | None
+):
+    take_over = output.shuffle if ends else partial(output.fail, "complete")
+    bucket.proxy.call(bucket.requests[request_name], partial(take_over, resume=True))
+    with pytest.raises(OutputError, match=said):
         output.shuffle()
+    if not ends:
+        complete(output)
     if request_name == "part" and not bucket.lists_uploads:
         # The upload stayed open, so an entry was written after the journal was deleted; the next run deletes it.
         assert read_visible(bucket) == output.expected

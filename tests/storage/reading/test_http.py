@@ -113,20 +113,40 @@ def send_begin(request: ProxiedRequest) -> bool:
 
 ELSEWHERE = (("GET .*", "file:///etc/passwd"), (ASK, "ftp://host/in.txt"), ("GET .*", "http://[bad"))
 ANSWERS: list[tuple[str, Strike, type[InputError], str]] = [
-    (ASK, answer(503), UnavailableInputError, r"the store is busy \(503\), after 8 attempts; run again later"),
+    (
+        ASK,
+        answer(503),
+        UnavailableInputError,
+        r"the store is busy \(503\), after 8 attempts; run again later",
+    ),
     (ASK, answer(404), MissingInputError, "there is nothing at this URL; check it"),
     (ASK, answer(410), MissingInputError, "there is nothing at this URL; check it"),
     (ASK, answer(403), ForbiddenInputError, r"access is denied \(403\); check the cred.*"),
     *(
-        (asked, answer(418), UnavailableInputError, "the store answers 418: .*; check the URL, or run again later")
+        (
+            asked,
+            answer(418),
+            UnavailableInputError,
+            "the store answers 418: .*; check the URL, or run again later",
+        )
         for asked in ("GET .*", ASK)
     ),
     *(
-        (asked, redirect(to), UnavailableInputError, "the server redirects to a URL that is not of HTTP.*; check the URL")
+        (
+            asked,
+            redirect(to),
+            UnavailableInputError,
+            "the server redirects to a URL that is not of HTTP.*; check the URL",
+        )
         for asked, to in ELSEWHERE
     ),
     (ASK, redirect("/again.txt"), UnavailableInputError, "the server redirects in a circle.*; check the URL"),
-    ("GET .*", lambda one: one.forward(left_out=("Range",)), InputError, "the server takes no ranges; download the file"),
+    (
+        "GET .*",
+        lambda one: one.forward(left_out=("Range",)),
+        InputError,
+        "the server takes no ranges; download the file",
+    ),
     ("GET .*", send_begin, InputError, "the server sends other bytes than asked for; download the file"),
 ]
 

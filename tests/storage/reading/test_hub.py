@@ -123,9 +123,7 @@ def test_what_the_library_tries_again_is_not_tried_again_here_but_what_it_asks_o
     tmp_path: Path, hub: HubServer, no_library_pauses: None, part: str, name: str, attempts: str
 ):
     hub.fail(part, 503)
-    with pytest.raises(
-        UnavailableInputError, match=rf"the store is busy \(503\), after {attempts} attempts"
-    ):
+    with pytest.raises(UnavailableInputError, match=rf"the store is busy \(503\), after {attempts} attempts"):
         read(hub, tmp_path, name)
     asked = hub.proxy.count(f".*{part}")
     assert asked >= 8 if attempts == "8" else 1 <= asked <= 8

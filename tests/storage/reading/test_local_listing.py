@@ -36,7 +36,9 @@ def make(*names: str) -> None:
 
 
 def list_inputs(*patterns: str) -> list[InputFile]:
-    return InputLister(NameRules("text"), pytest.fail, Stores(StorageOptions(), 1 << 28, 2)).list_all(patterns)
+    return InputLister(NameRules("text"), pytest.fail, Stores(StorageOptions(), 1 << 28, 2)).list_all(
+        patterns
+    )
 
 
 def expand(*patterns: str) -> list[str]:

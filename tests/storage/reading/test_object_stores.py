@@ -179,7 +179,9 @@ def test_no_record_of_a_listing_is_lost_without_a_word(bucket: Bucket, prefix: s
                 refused.add(key)
         for line in told:
             key, _, said = line.removeprefix(f"{bucket.url}/").partition(": passed over ")
-            assert said == "an object with this key and a slash at an end of it, which cannot be read; rename it"
+            assert (
+                said == "an object with this key and a slash at an end of it, which cannot be read; rename it"
+            )
             refused.add(key)
         assert {key.strip("/") for key in records} == refused, sizes
         assert not records.keys() & {form for form in forms if form == form.strip("/")}, sizes

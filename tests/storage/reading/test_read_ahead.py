@@ -137,7 +137,11 @@ def test_a_read_elsewhere_takes_little(is_expected: bool):
     begins = (10 * MB + 17, 30 * MB, len(CONTENT) - 4)
     for begin in begins[::-1]:
         read(content, begin, 100, expected)
-    units = [(10 * MB, 10 * MB + UNIT_BYTES), (30 * MB, 30 * MB + UNIT_BYTES), (40 * MB - UNIT_BYTES, 40 * MB)]
+    units = [
+        (10 * MB, 10 * MB + UNIT_BYTES),
+        (30 * MB, 30 * MB + UNIT_BYTES),
+        (40 * MB - UNIT_BYTES, 40 * MB),
+    ]
     store.wait_for([(0, cache.part_bytes)] * is_expected + units)
 
 

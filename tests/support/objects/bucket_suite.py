@@ -145,7 +145,9 @@ class BucketSuite:
             ):
                 call()
 
-    @pytest.mark.parametrize("bodies", [[bytes(LEAST_PART), b"end"], [b""], [b"x"]], ids=["large", "empty", "tiny"])
+    @pytest.mark.parametrize(
+        "bodies", [[bytes(LEAST_PART), b"end"], [b""], [b"x"]], ids=["large", "empty", "tiny"]
+    )
     def test_an_upload_is_seen_when_it_is_completed(
         self, bucket: AnyBucket, store: Bucket, bodies: list[bytes]
     ):

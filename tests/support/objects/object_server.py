@@ -357,7 +357,9 @@ class ProxiedRequest(BaseHTTPRequestHandler):
     def reply(self, status: int, headers: Mapping[str, str], content: bytes = b"") -> bool:
         """Answer with these headers; a length among them is said in place of that of the content."""
         self.read_body()
-        told = {"content-length": str(len(content))} | {name.lower(): value for name, value in headers.items()}
+        told = {"content-length": str(len(content))} | {
+            name.lower(): value for name, value in headers.items()
+        }
         self.send_response_only(status)
         for name, value in told.items():
             self.send_header(name, value)

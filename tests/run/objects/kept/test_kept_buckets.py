@@ -278,7 +278,9 @@ def test_a_store_in_forked_children_and_threads_reads_its_own_replies(url: str) 
     assert list(map(join, children)) == [0, 0]
 
 
-def test_regions_are_asked_for_once_with_a_cache_and_what_is_kept_needs_no_bucket(tmp_path: Path, bucket: AnyBucket) -> None:
+def test_regions_are_asked_for_once_with_a_cache_and_what_is_kept_needs_no_bucket(
+    tmp_path: Path, bucket: AnyBucket
+) -> None:
     url, count = f"{bucket.url}/store", bucket.proxy.count
     places: list[Path | str] = [url, tmp_path / "store"]
     for place in places:

@@ -32,7 +32,6 @@ ALL = 11
 """Number of tasks of these inputs."""
 TASKS = {"piles": 64, "memory": "300MB"}
 RUN_FILE = "data/.out.recshuf/tasks/run.json"
-PLACES = pytest.mark.parametrize("place", ["bucket", pytest.param("folder", marks=slow)], indirect=True)
 
 
 @pytest.fixture(autouse=True)
@@ -50,9 +49,9 @@ def shared(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def place(request: pytest.FixtureRequest, bucket: AnyBucket, shared: Path) -> Path | str:
-    """Return where machines leave pile sets for each other: a prefix, or a folder that they share."""
-    return f"{bucket.url}/tmp" if request.param == "bucket" else shared
+def place(bucket: AnyBucket) -> str:
+    """Return the prefix at which machines leave pile sets for each other."""
+    return f"{bucket.url}/tmp"
 
 
 @pytest.fixture
@@ -66,11 +65,6 @@ def expected(inputs: list[Path], tmp_path: Path) -> Contents:
     return shuffle_locally(inputs, tmp_path / "local", **TASKS)
 
 
-def list_place(place: Path | str) -> list[str]:
-    """Return what is in a shared folder; a bucket is checked as a whole."""
-    return [] if isinstance(place, str) else os.listdir(place)
-
-
 def shuffle(inputs: list[Path], output: str, place: Path | str, **options: Any) -> recshuf.ShuffleReport:
     return shuffle_here(inputs, output, temp_dir=place, **{"engine": "threads"} | TASKS | options)
 
@@ -82,22 +76,16 @@ def die_after(count: int, inputs: list[Path], output: str, place: Path | str, **
         shuffle(inputs, output, place, engine="dying", **options)
 
 
-@pytest.mark.parametrize(
-    ("name", "place"),
-    [
-        pytest.param("text", "folder", marks=slow),
-        *(pytest.param(name, "bucket", marks=slow) for name in FORMATS),
-    ],
-    indirect=["place"],
-)
+@slow
+@pytest.mark.parametrize("name", FORMATS)
 def test_the_objects_are_those_of_a_run_in_one_process_also_if_each_task_runs_twice(
-    tmp_path: Path, bucket: AnyBucket, place: Path | str, scratch: Path, name: str
+    tmp_path: Path, bucket: AnyBucket, place: str, scratch: Path, name: str
 ):
     inputs = make_inputs(tmp_path / "in", name, COUNTS)
     expected = shuffle_locally(inputs, tmp_path / "local", **TASKS)
     report = shuffle(inputs, f"{bucket.url}/data/out/", place, engine="twins")
     check_whole(bucket, expected)
-    assert list_place(place) == os.listdir(scratch) == []
+    assert os.listdir(scratch) == []
     assert report.spilled_bytes > 0
 
 
@@ -107,15 +95,15 @@ def test_one_object(tmp_path: Path, bucket: AnyBucket, shared: Path):
     bucket.proxy.clear()
     shuffle(inputs, f"{bucket.url}/data/out.parquet", shared, shards=None, engine="threads")
     check_whole(bucket, {"data/out.parquet": (tmp_path / "out.parquet").read_bytes()})
+    assert os.listdir(shared) == []
     if bucket.url.startswith("s3"):
         # Each process looks once whether it is a prefix: that of the run, and that of its tasks.
         assert bucket.proxy.count(r"GET .*list-type=2.*prefix=data%2Fout\.parquet%2F") == 2
 
 
-@PLACES
 @pytest.mark.parametrize("short", [4, *(pytest.param(short, marks=slow) for short in (1, 2))])
 def test_a_run_that_dies_is_continued(
-    inputs: list[Path], bucket: AnyBucket, expected: Contents, place: Path | str, short: int
+    inputs: list[Path], bucket: AnyBucket, expected: Contents, place: str, short: int
 ):
     """Four tasks write shards; nothing of them is seen, and an old set is replaced at the end."""
     shuffle_here(inputs[:1], f"{bucket.url}/data/out/", shards=9, seed=1)
@@ -127,7 +115,6 @@ def test_a_run_that_dies_is_continued(
         shuffle(inputs, f"{bucket.url}/data/out/", place, overwrite=True)
     shuffle(inputs, f"{bucket.url}/data/out/", place, resume=True, overwrite=True)
     check_whole(bucket, expected)
-    assert list_place(place) == []
 
 
 @slow

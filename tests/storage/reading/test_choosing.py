@@ -59,6 +59,13 @@ def expand(*patterns: str, format_name: str | None = None, said: list[str] | Non
     return [re.sub(r".*/in/", "", file.name) for file in files]
 
 
+SAVED = {
+    "train/dataset_info.json": DOCUMENT,
+    "train/state.json": json.dumps({"_data_files": [{"filename": "data.arrow"}]}, indent=2).encode(),
+    "dataset_dict.json": ONE,
+    "train/data.arrow": b"x",
+}
+"""Of it, a data set that was saved to disk, one file is data."""
 CHOSEN: dict[str, tuple[Files, str | None, list[str]]] = {
     "JSON of lines": ({"train.json": LINES, "README.txt": b"x"}, None, ["train.json"]),
     "with JSONL": ({"train.json": LINES, "more.jsonl": ONE, "LICENSE": b"x"}, None, ["more.jsonl", "train.json"]),
@@ -69,6 +76,8 @@ CHOSEN: dict[str, tuple[Files, str | None, list[str]]] = {
     "about a table": ({"a.parquet": b"x", "dataset_infos.json": ONE, "info.json": DOCUMENT}, None, ["a.parquet"]),
     "parts": ({"part-0": ONE, "part-1": ONE, "data.0": ONE}, "jsonl", ["data.0", "part-0", "part-1"]),
     "a pile store": ({"a.json": LINES, "s/sets/0.piles": b"x", "s/snapshot-000001.json": ARRAY}, None, ["a.json"]),
+    "saved to disk": (SAVED, None, ["train/data.arrow"]),
+    "saved to disk, by format": (SAVED, "arrow", ["train/data.arrow"]),
     "no data": (
         {"a.csv": b"a\n", "NOTICE.txt": b"x", "make.py": b"x", "SHA256SUMS": b"x", "done": b"", "x.bak": b""},
         None,
@@ -113,6 +122,7 @@ NONE: dict[str, tuple[Files, str | None, str]] = {
     "documents": ({"README.txt": b"x"}, "jsonl", "holds no jsonl files, only .*README.txt; "),
     "others": ({"a.dat": ONE, "b.dat": ONE}, None, r"only \S*a.dat, \S*b.dat; .* as '?\S*/in/\*'?$"),
     "of another format": ({"a.csv": ONE, "b.json": LINES}, "parquet", "no parquet files, only .*a.csv"),
+    "saved to disk": (SAVED, "parquet", r"holds no parquet files, only \S+/data.arrow"),
     "a JSON array": ({"a.json": ARRAY}, "jsonl", "holds no jsonl files, only .*a.json"),
 }
 
@@ -122,16 +132,6 @@ def test_a_folder_without_inputs_is_refused(put: Callable[..., str], case: str) 
     files, format_name, problem = NONE[case]
     with pytest.raises(InputError, match=problem):
         expand(put(files), format_name=format_name)
-
-
-def test_what_describes_a_data_set_that_was_saved_to_disk_is_no_data(put: Callable[..., str]) -> None:
-    state = json.dumps({"_data_files": [{"filename": "data.arrow"}]}, indent=2).encode()
-    documents = {"train/dataset_info.json": DOCUMENT, "train/state.json": state, "dataset_dict.json": ONE}
-    folder = put({**documents, "train/data.arrow": b"x"})
-    for format_name in (None, "arrow"):
-        assert expand(folder, format_name=format_name) == ["train/data.arrow"]
-    with pytest.raises(InputError, match=r"holds no parquet files, only \S+/data.arrow"):
-        expand(folder, format_name="parquet")
 
 
 SPLITS: dict[str, tuple[list[str], dict[str, list[str]]]] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     import recshuf
     from recshuf.storage.requests import Store
+    from tests.support.objects.object_server import ProxiedRequest
 
 NAMES = ("b10.txt", "b9.txt", ".hidden.txt", "x/a.txt")
 CONTENT = b"".join(b"%09d\n" % number for number in range(1000))
@@ -158,18 +160,15 @@ def test_an_option_that_nobody_takes_is_refused():
         open_store(Url.parse(ROOT), StorageOptions(None, {"nope": "1"}))
 
 
-def strike_after_reads(
-    hub: HubServer, monkeypatch: pytest.MonkeyPatch, strike: Callable[[str], None]
-) -> None:
-    store_type = type(open_hub(hub))
-    get = store_type.get
+def change_while_read(hub: HubServer, change: Callable[[], object]) -> None:
+    """Have something happen when content of ``b9.txt`` is asked for, which is sent as it was."""
 
-    def get_and_strike(self: Store, key: str, *arguments: object) -> object:
-        content = get(self, key, *arguments)  # type: ignore[arg-type] # those of `get`
-        strike(key)
-        return content
+    def strike(request: ProxiedRequest) -> bool:
+        change()
+        begin, last = map(int, re.findall(r"\d+", request.headers["Range"]))
+        return request.reply(206, {}, CONTENT[begin : last + 1])
 
-    monkeypatch.setattr(store_type, "get", get_and_strike)
+    hub.proxy.add(".*/resolve/.*/b9.txt", strike, 100)
 
 
 @pytest.mark.parametrize(
@@ -182,22 +181,19 @@ def strike_after_reads(
     ],
 )
 def test_a_file_that_changes_while_it_is_read_is_an_error(
-    tmp_path: Path, hub: HubServer, monkeypatch: pytest.MonkeyPatch, listed: str, new: bytes | None, said: str
+    tmp_path: Path, hub: HubServer, listed: str, new: bytes | None, said: str
 ):
-    def change(key: str) -> None:
-        if key.endswith("b9.txt"):
-            hub.files.pop("b9.txt", None)
-            if new is not None:
-                hub.files["b9.txt"] = new
+    def change() -> None:
+        hub.files.pop("b9.txt", None)
+        if new is not None:
+            hub.files["b9.txt"] = new
 
-    strike_after_reads(hub, monkeypatch, change)
+    change_while_read(hub, change)
     with pytest.raises(InputError, match=rf"b9.txt: has changed while it was read: {said}"):
         read(hub, tmp_path, listed)
 
 
-def test_a_question_at_the_end_that_is_denied_is_no_change(
-    tmp_path: Path, hub: HubServer, monkeypatch: pytest.MonkeyPatch
-):
-    strike_after_reads(hub, monkeypatch, lambda _: hub.fail("paths-info", 403))
+def test_a_question_at_the_end_that_is_denied_is_no_change(tmp_path: Path, hub: HubServer):
+    change_while_read(hub, lambda: hub.fail("paths-info", 403))
     with pytest.raises(ForbiddenInputError, match=r"b9.txt: access is denied \(403\)"):
         read(hub, tmp_path, "b9.txt")

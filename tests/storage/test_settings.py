@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from itertools import product
+from itertools import compress, product
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -229,31 +229,19 @@ def test_storage_options_are_parsed():
         parse_storage_options("region=eu-west-1")
 
 
-SCOPED = {"region": "all", "s3:region": "scheme", "s3://bucket:region": "bucket", "gs:region": "other"}
-OTHERS = ("gs:a", "gs://bucket:b", "s3://bucket2:c", "s3://buck:d", "hf:endpoint_url")
+SCOPES = ("gs:", "gs://bucket:", "s3://bucket2:", "s3://buck:", "hf:", "", "s3:", "s3://bucket:")
+"""The last three are of `BUCKET`, the narrowest last."""
 
 
-@pytest.mark.parametrize("is_reversed", [False, True])
-@pytest.mark.parametrize(
-    ("given", "endpoint_url", "options"),
-    [
-        (SCOPED, "http://all", {"region": "bucket"}),
-        (
-            {name: value for name, value in SCOPED.items() if "://" not in name},
-            "http://all",
-            {"region": "scheme"},
-        ),
-        ({"region": "all", "gs:region": "other"}, "http://all", {"region": "all"}),
-        (dict.fromkeys(OTHERS, "http://x"), "http://all", {}),
-        ({"s3://bucket:endpoint_url": "http://one"}, "http://one", {}),
-        ({"s3://other:endpoint_url": "http://one"}, "http://all", {}),
-    ],
-)
-def test_the_narrowest_scope_wins(
-    given: dict[str, str], endpoint_url: str, options: dict[str, str], is_reversed: bool
-):
-    found = StorageOptions("http://all", dict(sorted(given.items(), reverse=is_reversed))).of(BUCKET)
-    assert found == StorageOptions(endpoint_url, options)
+@pytest.mark.parametrize("name", ["region", "endpoint_url"])
+def test_the_narrowest_scope_wins(name: str):
+    for chosen in product([False, True], repeat=3):
+        given = {f"{SCOPES[at]}{name}": f"http://{at}" for at in compress(range(8), [True] * 5 + [*chosen])}
+        own = [at for at in (5, 6, 7) if chosen[at - 5]]
+        expected = {name: f"http://{own[-1]}"} if own else {}
+        url = expected.pop("endpoint_url", "http://all")
+        for pairs in (given.items(), reversed(given.items())):
+            assert StorageOptions("http://all", dict(pairs)).of(BUCKET) == StorageOptions(url, expected)
 
 
 def test_a_scope_that_is_no_store_is_refused():

@@ -35,7 +35,7 @@ def test_a_bucket_gets_the_bytes_of_files(
     )
     recshuf.shuffle(source, outputs[0], verify=True, **cut, **options)
     divide_small(monkeypatch, sum(path.stat().st_size for path in (tmp_path / "in").iterdir()) // 6)
-    engine = {"engine": "threads", "temp_dir": f"{s3_bucket.url}/tmp", "piles": 64, "memory": "300MB"}
+    engine = {"engine": "threads", "temp_dir": f"{s3_bucket.url}/tmp", "piles": 8, "memory": "300MB"}
     recshuf.shuffle(source, outputs[1], **engine, **cut, **options)
     keeps_keys = kind == "webdataset"  # as a store does
     if not keeps_keys:

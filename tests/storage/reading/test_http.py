@@ -111,56 +111,41 @@ def send_begin(request: ProxiedRequest) -> bool:
     return request.reply(206, {"Content-Range": span}, content)
 
 
-ELSEWHERE = (("GET .*", "file:///etc/passwd"), (ASK, "ftp://host/in.txt"), ("GET .*", "http://[bad"))
-ANSWERS: list[tuple[str, Strike, type[InputError], str]] = [
-    (
-        ASK,
-        answer(503),
-        UnavailableInputError,
-        r"the store is busy \(503\), after 8 attempts; run again later",
-    ),
-    (ASK, answer(404), MissingInputError, "there is nothing at this URL; check it"),
-    (ASK, answer(410), MissingInputError, "there is nothing at this URL; check it"),
-    (ASK, answer(403), ForbiddenInputError, r"access is denied \(403\); check the cred.*"),
-    *(
-        (
-            asked,
-            answer(418),
-            UnavailableInputError,
-            "the store answers 418: .*; check the URL, or run again later",
-        )
-        for asked in ("GET .*", ASK)
-    ),
-    *(
-        (
-            asked,
-            redirect(to),
-            UnavailableInputError,
-            "the server redirects to a URL that is not of HTTP.*; check the URL",
-        )
-        for asked, to in ELSEWHERE
-    ),
-    (ASK, redirect("/again.txt"), UnavailableInputError, "the server redirects in a circle.*; check the URL"),
-    (
-        "GET .*",
-        lambda one: one.forward(left_out=("Range",)),
-        InputError,
-        "the server takes no ranges; download the file",
-    ),
-    ("GET .*", send_begin, InputError, "the server sends other bytes than asked for; download the file"),
-]
+Answer = tuple[str, Strike, type[InputError], str]
+UNKNOWN = (answer(418), UnavailableInputError, "the store answers 418: .*; check the URL, or run again later")
+BUSY = r"the store is busy \(503\), after 8 attempts; run again later"
+NOTHING = (MissingInputError, "there is nothing at this URL; check it")
+ELSEWHERE = (UnavailableInputError, "the server redirects to a URL that is not of HTTP.*; check the URL")
+CIRCLE = "the server redirects in a circle.*; check the URL"
+WHOLE = "the server takes no ranges; download the file"
+OTHERS = "the server sends other bytes than asked for; download the file"
+ANSWERS: dict[str, Answer] = {
+    "busy": (ASK, answer(503), UnavailableInputError, BUSY),
+    "not found": (ASK, answer(404), *NOTHING),
+    "gone": (ASK, answer(410), *NOTHING),
+    "denied": (ASK, answer(403), ForbiddenInputError, r"access is denied \(403\); check the cred.*"),
+    "unknown": (ASK, *UNKNOWN),
+    "unknown, to bytes": ("GET .*", *UNKNOWN),
+    "redirect to a file": ("GET .*", redirect("file:///etc/passwd"), *ELSEWHERE),
+    "redirect to FTP": (ASK, redirect("ftp://host/in.txt"), *ELSEWHERE),
+    "redirect to no URL": ("GET .*", redirect("http://[bad"), *ELSEWHERE),
+    "circle": (ASK, redirect("/again.txt"), UnavailableInputError, CIRCLE),
+    "whole file": ("GET .*", lambda one: one.forward(left_out=("Range",)), InputError, WHOLE),
+    "other bytes": ("GET .*", send_begin, InputError, OTHERS),
+}
 
 
-@pytest.mark.parametrize(("asked", "strike", "kind", "said"), ANSWERS)
+@pytest.mark.parametrize("case", ANSWERS)
 def test_what_a_server_answers_is_told_with_a_remedy_and_asked_again_only_if_it_may_pass(
-    tmp_path: Path, public: Bucket, asked: str, strike: Strike, kind: type[InputError], said: str
+    tmp_path: Path, public: Bucket, case: str
 ):
+    asked, strike, kind, said = ANSWERS[case]
     public.proxy.add(asked, strike, 10**6)
     with pytest.raises(InputError, match=rf"^http:.*in\.txt: {said}$") as caught:
         read(url_of(public), tmp_path)
     assert type(caught.value) is kind
-    assert (public.proxy.count(r".*/in\.txt") >= ATTEMPTS) == ("busy" in said)
-    if kind is ForbiddenInputError:
+    assert (public.proxy.count(r".*/in\.txt") >= ATTEMPTS) == (case == "busy")
+    if case == "denied":
         assert [one.split()[0] for one in public.proxy.requests] == ["HEAD", "GET"]
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from recshuf.errors import InputError, OutputError
 from recshuf.run import resolve
+from recshuf.system.files import format_line
 from tests.support.objects.object_outputs import put_files, shuffle, shuffle_locally
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ def test_a_run_that_has_lost_its_journal_keeps_nothing_and_says_so(
         for key in bucket.list_keys("data/.out.recshuf/"):
             bucket.delete(key)
         if others == "another run":
-            bucket.put("data/.out.recshuf/00001.run", b'{"run": "0123456789abcdef"}\n')
+            bucket.put("data/.out.recshuf/00001.run", format_line({"run": "0123456789abcdef"}))
 
     bucket.proxy.add(bucket.requests["part"], lambda _: False, 2)
     bucket.proxy.call(bucket.requests["part"], delete)

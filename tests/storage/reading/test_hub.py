@@ -117,7 +117,7 @@ def test_an_access_that_was_given_meanwhile_is_seen(tmp_path: Path, hub: HubServ
     [
         ("/resolve/", "b9.txt", "several"),
         ("/tree/", "", "several"),
-        ("/api/datasets/user/set$", "b9.txt", "8"),
+        *(("/api/datasets/user/set$", name, "8") for name in ("b9.txt", "")),
         ("/api/datasets/user/set/paths-info", "b9.txt", "8"),
     ],
 )

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from tests.support.objects.object_outputs import AnyBucket
 
+pytestmark = pytest.mark.usefixtures("no_pauses")
 ROWS = 500
 TABLE = pa.table({"id": range(50)})
 

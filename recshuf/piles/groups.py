@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from recshuf.errors import RecshufError
+    from recshuf.piles.epochs import EpochOrder, StoredOrder
     from recshuf.piles.slices import Origin, Packed
     from recshuf.records.batch import Records
     from recshuf.records.duplicates import Duplicates
@@ -66,36 +67,6 @@ class Content(NamedTuple):
     def join(self, other: Content) -> Content:
         """Return what is in records and others that follow them, which begin with another key."""
         return Content(self.digest + other.digest, self.values + other.values, self.dropped + other.dropped)
-
-
-class Order(Protocol):
-    """An order of records by groups of columns."""
-
-    can_split: bool
-    """Whether it is that of the keys, so that a column can be cut into finer ranges of keys."""
-
-    @property
-    def word_count(self) -> int:
-        """Number of words of the keys."""
-        ...
-
-    @property
-    def of_values(self) -> bool:
-        """Whether the first words are the key of a value, so that many records may have one."""
-        ...
-
-    @property
-    def mix(self) -> int:
-        """Number of columns of each set in a group."""
-        ...
-
-    def find_slots(self, set_names: Sequence[str], column_count: int) -> NDArray[np.intp]:
-        """Return the column in each slot of each set, shape ``(K, C)``. Group g is slots ``g * mix`` to ``(g + 1) * mix``."""
-        ...
-
-    def sort(self, groups: Sequence[int], sizes: Sequence[int], packed: Packed) -> NDArray[np.intp]:
-        """Return the index array that puts the records of consecutive groups, of so many records each, in order."""
-        ...
 
 
 class Regions(ABC):
@@ -198,6 +169,8 @@ class Regions(ABC):
 class Groups:
     """The groups of an order over regions. Used by many threads.
 
+    Group g is slots ``g * mix`` to ``(g + 1) * mix`` of all sets, as the order finds them.
+
     Parameters
     ----------
     column_count
@@ -209,7 +182,7 @@ class Groups:
     def __init__(
         self,
         regions: Regions,
-        order: Order,
+        order: StoredOrder | EpochOrder,
         column_count: int | None = None,
         duplicates: Duplicates | None = None,
     ) -> None:

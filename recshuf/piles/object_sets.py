@@ -89,9 +89,6 @@ class ObjectPileFile(PileFile):
     def expect(self, ranges: Sequence[tuple[int, int]]) -> None:
         self._sets.fetcher.expect(self, [(begin, min(begin + size, self.size)) for begin, size in ranges])
 
-    def fetch(self, ranges: Sequence[tuple[int, int]]) -> None:
-        self.expect(ranges)
-
     def forget(self) -> None:
         self._sets.fetcher.forget(self)
 
@@ -104,16 +101,10 @@ class ObjectSets(SetFolder):
 
     Parameters
     ----------
-    url
-        The prefix.
     most_bytes
         Memory for what is fetched before it is read.
     parent
         Folder for unnamed files. Default: the folder of files that are uploaded.
-    needed_bytes
-        Expected bytes, for messages.
-    remedy
-        What to do if an object is damaged, for messages.
     bucket
         The bucket to read from, if it is open already.
     """

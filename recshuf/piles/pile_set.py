@@ -263,7 +263,7 @@ class PileSet:
             ranges += self._regions.parts(region)
             region += 1
         self._fetched = region
-        self._file.fetch(ranges)
+        self._file.expect(ranges)
 
     def close(self) -> None:
         """Close the file; an unnamed file is then deleted. Idempotent."""

@@ -204,12 +204,6 @@ class PlaneReader:
             return parts[0]
         return np.concatenate(parts, out=self._memory(int(edges[-1] - edges[0]), 0))
 
-    def read_lengths(self, edges: Edges) -> NDArray[np.int64]:
-        """Return where each value begins and the last one ends, shape ``(n + 1,)``; slice k has ``edges[k]:edges[k + 1]``."""
-        offsets = np.zeros(int(edges[-1]) + 1, np.int64)
-        np.cumsum(self.read(edges * LENGTH_BYTES, LENGTH_BYTES).view(np.uint32), out=offsets[1:])
-        return offsets
-
     def read_array(self, kind: pa.DataType, edges: Edges) -> pa.Array:
         """Return an array of a plain type, of which slice k holds values ``edges[k]:edges[k + 1]``."""
         if isinstance(kind, pa.BaseExtensionType):
@@ -268,7 +262,8 @@ class PlaneReader:
     def _read_variable(
         self, kind: pa.DataType, edges: Edges
     ) -> tuple[list[pa.Buffer], list[pa.Array] | None]:
-        offsets = self.read_lengths(edges)
+        offsets = np.zeros(int(edges[-1]) + 1, np.int64)
+        np.cumsum(self.read(edges * LENGTH_BYTES, LENGTH_BYTES).view(np.uint32), out=offsets[1:])
         inner = offsets[edges]
         stored = pa.py_buffer(_narrow(offsets, kind))
         if is_variable_list(kind) or pa.types.is_map(kind):

@@ -39,15 +39,7 @@ def remake_store(store: str) -> str:
 
 
 class PileFile(ABC):
-    """A file of a pile set. Many threads may use it.
-
-    Parameters
-    ----------
-    name
-        Path or URL, for messages.
-    remedy
-        What to do if it is damaged, for messages.
-    """
+    """A file of a pile set. Many threads may use it. Its name, and what to do if it is damaged, are for messages."""
 
     def __init__(self, name: str, remedy: str = RUN_REMEDY) -> None:
         self.name = name
@@ -84,10 +76,7 @@ class PileFile(ABC):
     def expect(self, ranges: Sequence[tuple[int, int]]) -> None:
         """Note that these offsets and sizes will be read."""
 
-    def fetch(self, ranges: Sequence[tuple[int, int]]) -> None:  # noqa: B027 - the system reads ahead on disks
-        """Note that these offsets and sizes are read next, one after the other."""
-
-    def forget(self) -> None:  # noqa: B027 - as above
+    def forget(self) -> None:  # noqa: B027 - the system reads ahead on disks
         """Note that nothing of what was expected will be read."""
 
     def distrust(self, offset: int) -> bool:  # noqa: ARG002 - for files of which copies are kept

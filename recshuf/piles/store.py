@@ -138,7 +138,8 @@ class Store:
         """How many of the first piles are in memory."""
         self._batches: list[GroupedBatch] = []
         """Their records."""
-        self._held_bytes = 0
+        self.held_bytes = 0
+        """Bytes of all piles in memory."""
         self._pile_bytes: NDArray[np.int64] = np.zeros(plan.pile_count, np.int64)
         self._lock = threading.Lock()
 
@@ -307,11 +308,6 @@ class Store:
         return sum_digests(self.sum_sets(piles).values())
 
     @property
-    def held_bytes(self) -> int:
-        """Bytes of all piles in memory."""
-        return self._held_bytes
-
-    @property
     def keeps_sets(self) -> bool:
         """Whether a later run can adopt its sets."""
         return self._plan.set_prefix is not None
@@ -377,13 +373,13 @@ class Store:
         """
         sizes = batch.bytes_before()
         kept = min(self.resident_count, self._wanted_count)
-        while kept and self._held_bytes + int(sizes[kept]) > self._plan.resident_bytes:
+        while kept and self.held_bytes + int(sizes[kept]) > self._plan.resident_bytes:
             self._evict(self.layout.round_down(kept * 3 // 4))
             kept = self.resident_count
         if batch.bounds[kept]:
             batch = batch.cut(kept)
             self._batches.append(batch)
-            self._held_bytes += batch.byte_count
+            self.held_bytes += batch.byte_count
             self._pile_bytes[:kept] += np.diff(batch.records.bytes_before(batch.bounds))
         return kept
 
@@ -405,7 +401,7 @@ class Store:
         for index, kept in enumerate(self._batches):
             self._batches[index] = kept.cut(pile_count)
         self._batches = [kept for kept in self._batches if len(kept.records)]
-        self._held_bytes = sum(kept.byte_count for kept in self._batches)
+        self.held_bytes = sum(kept.byte_count for kept in self._batches)
 
     # With or without it
 

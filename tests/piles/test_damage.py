@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest.mock import Mock
 
@@ -16,25 +18,25 @@ import pytest
 import recshuf
 from recshuf.errors import PileError, UsageError
 from recshuf.piles import set_folder as scratch
+from recshuf.piles.footer import Footer
 from recshuf.piles.kept.stored import StoredPiles
+from recshuf.piles.kept.upkeep import verify_store
 from tests.support.effort import some
+from tests.support.stores.small_stores import write
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Callable
 
 Rows = list[tuple[int, dict[str, Any]]]
 
 
 def read_all(store: Path) -> Rows:
     """Return every key and record."""
-    piles = StoredPiles(store)
-    try:
+    with closing(StoredPiles(store)) as piles:
         regions = [(k, j) for k in range(len(piles.names)) for j in range(piles.info.pile_count)]
         records = piles.load(regions)
         assert records is not None
         return list(zip(records.keys.tolist(), records.batch.to_pylist(), strict=True))
-    finally:
-        piles.close()
 
 
 def make_lines(tmp_path: Path, name: str, text: str = "line", **options: Any) -> Path:
@@ -117,15 +119,56 @@ def test_every_cut_and_longer_file_is_found(store: Path) -> None:
         path.write_bytes(content)
 
 
-def test_a_missing_set_is_named(lines: Path) -> None:
-    for path in sorted((lines / "sets").iterdir()):
-        moved = path.rename(lines / "away")
-        with pytest.raises(
-            PileError,
-            match=f"{path}: cannot be opened: No such file.*; put it back, or delete the store with",
-        ):
-            read_all(lines)
-        moved.rename(path)
+def replace_by_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def replace_by_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def replace_by_other(path: Path) -> None:
+    """Put that of another store there, of which seed, sources, columns and all lengths are the same."""
+    other = make_lines(path.parents[2], "other", "ENIL")
+    shutil.copy(other / "sets" / path.name, path)
+
+
+def flip(path: Path) -> None:
+    """Change a byte in the payload of the first slice."""
+    content = bytearray(path.read_bytes())
+    content[48] ^= 1
+    path.write_bytes(content)
+
+
+AGAIN = "recshuf store drop {store}, and make it again"
+HARMS: dict[str, tuple[Callable[[Path], object], str]] = {
+    "missing": (
+        Path.unlink,
+        f"cannot be opened: No such file.*; put it back, or delete the store with {AGAIN}$",
+    ),
+    "folder": (replace_by_folder, ""),
+    "pipe": (replace_by_pipe, ""),
+    "of another store": (replace_by_other, f"is another pile set .*; put that back, or .*{AGAIN}$"),
+    "flipped": (flip, f"region 0 .*faulty; .*{AGAIN} on another disk$"),
+}
+
+
+@pytest.mark.parametrize("harm", HARMS)
+def test_a_damaged_set_is_named_by_all_that_read_it(lines: Path, tmp_path: Path, harm: str) -> None:
+    """And nothing is put in place."""
+    path = min((lines / "sets").iterdir())
+    do, said = HARMS[harm]
+    do(path)
+    for use in (
+        read_all,
+        lambda store: list(recshuf.PileLoader(store, 1)),
+        lambda store: recshuf.gather(store, f"{tmp_path}/out/", shards=1),
+    ):
+        with pytest.raises(PileError, match=f"^{path}.*{said.format(store=lines)}"):
+            use(lines)
+    assert not list(tmp_path.glob("out*"))
 
 
 def test_a_set_that_may_not_be_read_is_not_called_missing(
@@ -138,68 +181,38 @@ def test_a_set_that_may_not_be_read_is_not_called_missing(
 
 
 @pytest.mark.parametrize("kind", ["hard", "symbolic"])
-def test_sets_may_be_links(tmp_path: Path, kind: str) -> None:
+def test_sets_may_be_links(lines: Path, tmp_path: Path, kind: str) -> None:
     """As backups and stores of large files make them."""
-    store = make_lines(tmp_path, "store")
-    expected = read_all(store)
-    for path in [*(store / "sets").iterdir(), *store.glob("snapshot-*")]:
+    expected = read_all(lines)
+    for path in [*(lines / "sets").iterdir(), *lines.glob("snapshot-*")]:
         moved = path.rename(tmp_path / path.name)
         path.hardlink_to(moved) if kind == "hard" else path.symlink_to(moved)
-    assert read_all(store) == expected
-    recshuf.gather(store, tmp_path / "out.txt")
-
-
-@pytest.mark.parametrize("name", ["fifo", "folder"])
-def test_what_is_no_regular_file_is_refused(tmp_path: Path, name: str) -> None:
-    store = make_lines(tmp_path, "store")
-    path = min((store / "sets").iterdir())
-    path.rename(tmp_path / "moved")
-    if name == "folder":
-        path.mkdir()
-    else:
-        os.mkfifo(path)
-    with pytest.raises(PileError, match=path.name):
-        read_all(store)
-
-
-def test_a_set_of_another_store_is_refused(tmp_path: Path) -> None:
-    """Also where seed, sources, columns and all lengths are the same."""
-    one, other = make_lines(tmp_path, "a"), make_lines(tmp_path, "b", "ENIL")
-    before = read_all(one)
-    path = min((one / "sets").iterdir())
-    kept = path.read_bytes()
-    shutil.copy(other / "sets" / path.name, path)
-    with pytest.raises(PileError, match=f"{path}: is another pile set"):
-        read_all(one)
-    with pytest.raises(PileError, match=f"{path}: is another pile set"):
-        recshuf.gather(one, tmp_path / "out.txt")
-    assert not (tmp_path / "out.txt").exists()
-    path.write_bytes(kept)
-    assert read_all(one) == before
-
-
-def test_a_gather_from_a_damaged_slice_puts_nothing_in_place(tmp_path: Path) -> None:
-    store = make_table(tmp_path, "store")
-    path = min((store / "sets").iterdir())
-    content = bytearray(path.read_bytes())
-    content[48] ^= 1  # in the payload of the first slice
-    path.write_bytes(content)
-    damage = f"^{path}: region 0 .*faulty; .*recshuf store drop {store}, and make it again on another disk$"
-    with pytest.raises(PileError, match=damage):
-        list(recshuf.PileLoader(store, 1))
-    with pytest.raises(PileError, match=damage):
-        recshuf.gather(store, f"{tmp_path / 'out'}/", shards=1)
-    assert not list(tmp_path.glob("out*"))
+    assert read_all(lines) == expected
+    recshuf.gather(lines, tmp_path / "out.txt")
 
 
 def test_a_set_that_is_cut_while_it_is_read_is_damage_of_the_store(lines: Path) -> None:
-    store = lines
-    path = min((store / "sets").iterdir())
-    piles = StoredPiles(store)
-    path.write_bytes(b"")
+    path = min((lines / "sets").iterdir())
+    with closing(StoredPiles(lines)) as piles:
+        path.write_bytes(b"")
+        with pytest.raises(
+            PileError, match=f"^{path}: ends at byte .*{AGAIN.format(store=lines)} on another disk$"
+        ):
+            piles.load([(0, int(np.flatnonzero(piles.counts[0])[0]))])
+
+
+def test_verify_finds_other_lengths_than_those_of_the_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = Footer.pack
+
+    def pack_wrongly(self: Footer, offset: int) -> bytes:
+        self.lengths[0, np.flatnonzero(self.sums[0])[0]] += 1
+        return whole(self, offset)
+
+    monkeypatch.setattr(Footer, "pack", pack_wrongly)
+    write(tmp_path / "store", "a", {"text": ["x"]}, piles=1)
     with pytest.raises(
-        PileError,
-        match=f"^{path}: ends at byte .*; .*recshuf store drop {store}, and make it again on another disk$",
+        PileError, match=r"set a-00000: its footer has other lengths than the records of pile 0;"
     ):
-        piles.load([(0, int(np.flatnonzero(piles.counts[0])[0]))])
-    piles.close()
+        verify_store(tmp_path / "store", lambda *_: None)

@@ -1,4 +1,4 @@
-"""Planes: arrays of every type are cut and come back, in their order or in another one."""
+"""Slices: records with columns of any type are cut and come back, in their order or in another one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from recshuf.errors import ConversionError
 from recshuf.piles.codec import RecordCodec, choose_codec
-from recshuf.piles.planes import Order, PlaneCutter, PlaneReader
+from recshuf.piles.planes import Order, PlaneReader
+from recshuf.records.arrays import has_offsets
 from recshuf.records.batch import Records
 from tests.support.effort import examples
 
@@ -29,6 +30,8 @@ class Label(pa.ExtensionType):
         return b""
 
 
+WORDS = pa.opaque(pa.list_(pa.int16()), "words", "tests")
+"""An extension type whose storage has lengths."""
 LEAVES = {
     "byte": (pa.int8(), lambda k: k % 100),
     "long": (pa.int64(), lambda k: k << 40),
@@ -40,6 +43,8 @@ LEAVES = {
     "fixed": (pa.binary(3), lambda k: b"%03d" % (k % 1000)),
     "no width": (pa.binary(0), lambda _: b""),
     "text": (pa.string(), lambda k: "ü" * (k % 5)),
+    "view": (pa.string_view(), lambda k: "ü" * (k % 19)),
+    "dictionary": (pa.dictionary(pa.int16(), pa.string()), lambda k: "ü" * (k % 5)),
     "bytes": (pa.large_binary(), lambda k: b"x" * (k % 7)),
     "nothing": (pa.null(), lambda _: None),
 }
@@ -67,69 +72,63 @@ def kinds(draw: st.DrawFn, depth: int = 2) -> tuple[pa.DataType, Any]:
 def make_array(kind: pa.DataType, make: Any, count: int, seed: int, nulls: float) -> pa.Array:
     chance = random.Random(seed)
     values = [None if chance.random() < nulls else make(chance.randrange(500)) for _ in range(count)]
+    if isinstance(kind, pa.BaseExtensionType):
+        return kind.wrap_array(pa.array(values, kind.storage_type))
     return pa.array(values, kind)
 
 
-def cut(arrays: list[pa.Array], edges: list[list[int]]) -> tuple[PlaneReader, np.ndarray]:
-    """Cut arrays at edges, and return a reader of all slices, and their edges."""
-    slices, flags, counts = [], [], []
-    for array, places in zip(arrays, edges, strict=True):
-        cutter = PlaneCutter()
-        cutter.add(array, np.array(places))
-        for part, (start, stop) in enumerate(pairwise(places)):
-            slices.append(np.frombuffer(b"".join(plane[part] for plane in cutter.planes), np.uint8))
-            flags.append(np.frombuffer(bytes(cutter.flags), np.bool_))
-            counts.append(stop - start)
-    return PlaneReader(slices, np.array(flags).T), np.cumsum([0, *counts])
+def measure(value: Any) -> int:
+    if value is None:
+        return 0
+    return len(value.encode() if isinstance(value, str) else value)
 
 
-@settings(max_examples=examples(150), deadline=None)
-@given(data=st.data(), chosen=kinds(), nulls=st.sampled_from([0, 0.3]), offset=st.integers(0, 3))
-def test_slices_of_any_type_are_joined(data: st.DataObject, chosen: Any, nulls: float, offset: int) -> None:
-    kind, make = chosen
-    arrays, edges = [], []
+def storage_of(kind: pa.DataType) -> pa.DataType:
+    """Return the type of the values that slices hold."""
+    if pa.types.is_dictionary(kind):
+        return kind.value_type
+    if kind == pa.string_view():
+        return pa.large_string()
+    return kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
+
+
+ANY = kinds() | st.sampled_from([(Label(), lambda k: [k, k + 1]), (WORDS, lambda k: list(range(k % 4)))])
+
+
+@settings(max_examples=examples(300), deadline=None)
+@given(data=st.data(), chosen=st.tuples(ANY, ANY), nulls=st.sampled_from([0, 0.3]), offset=st.integers(0, 3))
+def test_records_of_any_type_come_back_in_any_order(
+    data: st.DataObject, chosen: Any, nulls: float, offset: int
+) -> None:
+    """Of each range of each batch there is a slice, whose lengths are summed; a batch without nulls has no flags."""
+    codec = choose_codec(pa.schema(list(zip("ab", (kind for kind, _ in chosen), strict=True))))
+    variable = [name for name, (kind, _) in zip("ab", chosen, strict=True) if has_offsets(storage_of(kind))]
+    slices, rows = [], list[dict[str, Any]]()
     for seed in range(data.draw(st.integers(1, 3))):
         count = data.draw(st.integers(0, 12))
-        arrays.append(make_array(kind, make, count + offset, seed, nulls * (seed != 1)).slice(offset))
-        edges.append([0, *sorted(data.draw(st.lists(st.integers(0, count), max_size=2))), count])
-    reader, joined = cut(arrays, edges)
-    found = reader.read_array(kind, joined)
-    found.validate(full=True)
-    assert found.type == kind
-    assert found.to_pylist() == [value for array in arrays for value in array.to_pylist()]
-
-
-@settings(max_examples=examples(100), deadline=None)
-@given(chosen=kinds(), nulls=st.sampled_from([0, 0.3]), seed=st.integers(0, 9))
-def test_records_come_in_the_order_asked_for(chosen: Any, nulls: float, seed: int) -> None:
-    kind, make = chosen
-    columns = [make_array(kind, make, 30, seed, nulls), pa.array(range(30), pa.int64())]
-    batch = pa.RecordBatch.from_arrays(columns, names=["a", "b"])
-    records = Records(np.arange(30, dtype=np.uint64), batch)
-    codec = choose_codec(batch.schema)
-    buffers, _ = codec.pack(records, [0, 11, 11, 30])
-    packed = [np.frombuffer(b"".join(parts), np.uint8) for parts in buffers]
-    slices = list(zip(packed, [11, 0, 19], strict=True))
-    index = np.random.default_rng(seed).permutation(30)
-    found = codec.unpack_ordered(slices, Order(index))
+        columns = [make_array(*one, count + offset, seed, nulls * (seed != 1)) for one in chosen]
+        batch = pa.record_batch(columns, schema=codec.schema).slice(offset)
+        values, keys = batch.to_pylist(), np.arange(len(rows), len(rows) + count, dtype=np.uint64)
+        bounds = [0, *sorted(data.draw(st.lists(st.integers(0, count), max_size=2))), count]
+        buffers, lengths = codec.pack(Records(keys, batch), bounds)
+        packed = [np.frombuffer(b"".join(parts), np.uint8) for parts in buffers]
+        slices += zip(packed, np.diff(bounds).tolist(), strict=True)
+        sums = [
+            [sum(measure(row[name]) for row in values[start:stop]) for start, stop in pairwise(bounds)]
+            for name in variable
+        ]
+        assert lengths.tolist() == codec.sum_lengths(batch, np.array(bounds)).tolist() == sums
+        rows += values
+    index = np.array(data.draw(st.permutations(range(len(rows)))), np.intp)
+    for found, order in (
+        (codec.unpack(list(slices)), list(range(len(rows)))),
+        (codec.unpack_ordered(slices, Order(index)), index.tolist()),
+    ):
+        found.batch.validate(full=True)
+        assert found.batch.schema == codec.schema
+        assert found.keys.tolist() == order
+        assert found.batch.to_pylist() == [rows[row] for row in order]
     assert not slices
-    assert found.keys.tolist() == index.tolist()
-    found.batch.validate(full=True)
-    assert found.batch.equals(batch.take(pa.array(index)))
-
-
-def test_extension_types_come_back_as_such() -> None:
-    array = Label().wrap_array(pa.array([[1, 2], [3, 4], [5, 6]], pa.list_(pa.int16(), 2)))
-    for index in (None, np.array([2, 0, 1])):
-        reader, edges = cut([array], [[0, 1, 3]])
-        found = (
-            reader.read_array(array.type, edges)
-            if index is None
-            else reader.scatter_array(array.type, edges, Order(index))
-        )
-        assert found is not None
-        assert found.type == array.type
-        assert found.to_pylist() == (array if index is None else array.take(pa.array(index))).to_pylist()
 
 
 def test_types_that_slices_cannot_hold_are_refused() -> None:
@@ -143,61 +142,11 @@ def test_types_that_slices_cannot_hold_are_refused() -> None:
             RecordCodec(pa.schema({"a": kind}))
 
 
-def test_values_of_type_null_beside_a_dictionary_are_packed() -> None:
-    """At any slice."""
-    nulls = pa.array([[None, None], None, [None], []] * 2, pa.list_(pa.null()))
-    columns = {"d": pa.array(list("abcabcab")).dictionary_encode(), "n": nulls}
-    batch = pa.record_batch(columns).slice(3)
-    codec = choose_codec(batch.schema)
-    (parts,), _ = codec.pack(Records(np.arange(5, dtype=np.uint64), batch), [0, 5])
-    found = codec.unpack([(np.frombuffer(b"".join(parts), np.uint8), 5)]).batch
-    found.validate(full=True)
-    assert found.schema == batch.schema
-    assert found.to_pylist() == batch.to_pylist()
-
-
 def test_a_pile_of_more_text_than_an_array_holds_is_an_error() -> None:
     lengths = np.full(3, 2**30, np.uint32).view(np.uint8)
     reader = PlaneReader([lengths], np.zeros((1, 1), np.bool_))
     with pytest.raises(ConversionError, match="more values of type string than one array can"):
         reader.read_array(pa.string(), np.array([0, 3]))
-
-
-# Sums of lengths, against the values of Python one by one
-
-WORDS = pa.opaque(pa.list_(pa.int16()), "words", "tests")
-"""An extension type whose storage has lengths."""
-
-
-def measure(value: Any) -> int:
-    if value is None:
-        return 0
-    return len(value.encode() if isinstance(value, str) else value)
-
-
-def sum_slowly(column: pa.Array, bounds: list[int]) -> list[int]:
-    values = column.to_pylist()
-    return [sum(map(measure, values[start:stop])) for start, stop in pairwise(bounds)]
-
-
-@pytest.mark.parametrize(
-    "column",
-    [
-        pa.array(["a", None, "ü", "a"]).dictionary_encode(),
-        pa.array(["abc", "", None, "a text that is longer than what a view holds"], pa.string_view()),
-        WORDS.wrap_array(pa.array([[1, 2], None, [], [3]], pa.list_(pa.int16()))),
-        pa.array([["x", None], None, [], ["y"]], pa.list_(pa.dictionary(pa.int8(), pa.string()))),
-    ],
-    ids=["dictionary", "view", "extension", "nested dictionary"],
-)
-def test_sums_are_those_of_what_slices_hold(column: pa.Array) -> None:
-    for first in (0, 1):
-        batch = pa.record_batch({"a": column}).slice(first)
-        bounds = [0, 2, 2, len(batch)]
-        _, lengths = choose_codec(batch.schema).pack(
-            Records(np.arange(len(batch), dtype=np.uint64), batch), bounds
-        )
-        assert lengths.tolist() == [sum_slowly(batch.column(0), bounds)]
 
 
 def test_a_null_counts_as_what_its_slot_holds() -> None:

@@ -1,4 +1,4 @@
-"""The order of epochs: as the oracle says, the same for ever, uniform, and as fresh as the formula says."""
+"""The order of epochs is the same for ever; see `tests.train.test_loader` for what the oracle says."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 from recshuf.errors import UsageError
 from recshuf.piles.epochs import MAX_EPOCH, RESHUFFLES, EpochOrder
-from recshuf.records.keys import MAX_SEED, stream_of
+from recshuf.records.keys import MAX_SEED
 from tests.support.effort import examples
 from tests.support.stores import epoch_oracle as oracle
-from tests.support.stores.epoch_oracle import Rules
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "epochs" / "streams.json"
 NAMES = ["b", "part-00000.set", "ü", "\udcff"]
@@ -60,41 +59,6 @@ def test_seeds_of_transforms_are_those_of_the_formula(seed: int, epoch: int, ori
     first, second = oracle.raw(seed, 5, epoch, count=2)
     drawn = order_of("none", epoch, seed).draw_seeds(np.array(origins, np.uint64))
     assert drawn.tolist() == [mix_slowly(mix_slowly(one ^ first) ^ second) for one in origins]
-
-
-@settings(max_examples=examples(150))
-@given(st.text(st.characters(exclude_categories=["Cs"])))
-def test_words_of_a_name_are_its_hash(name: str) -> None:
-    assert list(stream_of(name)) == oracle.words(name)
-
-
-@settings(max_examples=examples(150))
-@given(SEEDS, EPOCHS, st.sampled_from(RESHUFFLES), st.integers(1, 40))
-def test_slots_are_those_of_the_oracle(seed: int, epoch: int, reshuffle: str, piles: int) -> None:
-    found = order_of(reshuffle, epoch, seed).find_slots(["a", "b"], piles)
-    rules = Rules(seed, epoch, reshuffle)
-    assert found.tolist() == [oracle.slots_of(name, piles, rules) for name in ("a", "b")]
-
-
-@settings(max_examples=examples(150))
-@given(
-    EPOCHS,
-    st.sampled_from(RESHUFFLES),
-    st.lists(
-        st.tuples(st.integers(0, 3) | st.integers(0, 2**64 - 1), st.integers(0, 5), st.integers(0, 5)),
-        unique=True,
-    ),
-)
-def test_groups_are_sorted_as_by_the_oracle(
-    epoch: int, reshuffle: str, members: list[tuple[int, int, int]]
-) -> None:
-    keys = np.array([key for key, _, _ in members], np.uint64)
-    origins = np.array([source << 42 | row for _, source, row in members], np.uint64)
-    expected = sorted(range(len(members)), key=lambda k: members[k])
-    order = order_of(reshuffle, epoch)
-    if not order.is_stored:
-        expected = oracle.sort_by(oracle.raw(7, 2, epoch, 5, count=len(members)), expected)
-    assert order.sort_group(5, keys, origins).tolist() == expected
 
 
 def test_bad_arguments_are_named() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import tempfile
 from datetime import UTC, date, datetime, time, timedelta, timezone
@@ -20,7 +21,7 @@ from hypothesis import strategies as st
 import recshuf
 from recshuf.errors import UsageError
 from tests.support.effort import examples
-from tests.support.stores.small_stores import read_records
+from tests.support.stores.small_stores import read_records, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -135,18 +136,6 @@ def test_values_that_would_change_are_refused() -> None:
             assert give({"a": [values]}, kind and pa.list_(kind)) is None
 
 
-def test_nulls_of_arrow_are_refused_where_a_field_takes_none() -> None:
-    whole = pa.field("x", pa.int64(), nullable=False)
-    for values, kind in (
-        (pa.array([{"x": None}], STRUCT), pa.struct([whole])),
-        (pa.array([[1, None]], pa.list_(pa.int64())), pa.list_(whole)),
-        (pa.array([[1, None]], pa.list_(pa.int64(), 2)), pa.list_(whole, 2)),
-        (pa.array([[{"x": None}]], pa.list_(STRUCT)), pa.list_(pa.struct([whole]))),
-    ):
-        assert give(pa.table({"a": values}), kind) is None
-        assert give({"a": values}, kind) is None
-
-
 @pytest.mark.parametrize("digits", [7, 8])
 def test_decimals_with_more_digits_than_their_type_are_refused(digits: int) -> None:
     """Arrow makes them without a word."""
@@ -215,36 +204,35 @@ def test_arrow_data_are_exact() -> None:
             assert give_columns(data) == table.to_pydict()
 
 
+TEXTS, BYTES = pa.list_(pa.string()), pa.list_(pa.binary())
+OTHER_TYPES: list[tuple[pa.DataType, pa.DataType, Any]] = [
+    (pa.string(), pa.large_string(), "ü"),
+    (pa.large_binary(), pa.binary(), b"\xff"),
+    (pa.list_(pa.large_string()), pa.large_list(pa.string()), ["ü"]),
+    (pa.list_(pa.string(), 1), TEXTS, ["ü"]),
+    (BYTES, TEXTS, ["ü"]),
+    (pa.struct([("a", TEXTS)]), pa.struct([("a", pa.large_list(pa.string_view()))]), {"a": ["ü"]}),
+    (pa.struct([("a", pa.string())]), pa.struct([("b", pa.string())]), {"b": "ü"}),
+    (pa.map_(pa.string(), pa.int8()), pa.map_(pa.string(), pa.int64()), [("k", 300)]),
+]
+"""Types of the store, other ones, and a value of these."""
+
+
 def test_other_types_than_those_of_the_store_are_exact_or_refused() -> None:
-    for stored, given_ in [
-        (pa.string(), pa.large_string()),
-        (pa.large_binary(), pa.binary()),
-        (pa.list_(pa.large_string()), pa.large_list(pa.string())),
-        (pa.list_(pa.string(), 1), pa.list_(pa.string())),
-        (pa.list_(pa.binary()), pa.list_(pa.string())),
-        (pa.struct([("a", pa.list_(pa.string()))]), pa.struct([("a", pa.large_list(pa.string_view()))])),
-        (pa.struct([("a", pa.string())]), pa.struct([("b", pa.string())])),
-        (pa.map_(pa.string(), pa.int8()), pa.map_(pa.string(), pa.int64())),
-    ]:
-
-        def fill(kind: pa.DataType) -> Any:
-            if pa.types.is_struct(kind):
-                return {field.name: fill(field.type) for field in kind}
-            if pa.types.is_map(kind):
-                return [("k", 300 if kind.item_type == pa.int64() else 3)]
-            return (
-                [fill(kind.value_type)]
-                if pa.types.is_nested(kind)
-                else "ü"
-                if "string" in str(kind)
-                else b"\xff"
-            )
-
-        values = [fill(given_), None]
-        check(values, give(pa.table({"a": pa.array(values, given_)}), stored))
+    for stored, other, value in OTHER_TYPES:
+        check([value, None], give(pa.table({"a": pa.array([value, None], other)}), stored))
 
 
-def test_a_null_where_the_store_takes_none_is_refused(tmp_path: Path) -> None:
+def test_nulls_are_refused_where_a_field_takes_none_at_any_depth(tmp_path: Path) -> None:
+    whole = pa.field("x", pa.int64(), nullable=False)
+    for values, kind in (
+        (pa.array([{"x": None}], STRUCT), pa.struct([whole])),
+        (pa.array([[1, None]], pa.list_(pa.int64())), pa.list_(whole)),
+        (pa.array([[1, None]], pa.list_(pa.int64(), 2)), pa.list_(whole, 2)),
+        (pa.array([[{"x": None}]], pa.list_(STRUCT)), pa.list_(pa.struct([whole]))),
+    ):
+        assert give(pa.table({"a": values}), kind) is None
+        assert give({"a": values}, kind) is None
     schema = pa.schema([pa.field("a", pa.string(), nullable=False)])
     dictionary = pa.DictionaryArray.from_arrays([0, 1], pa.array(["x", None]))
     with recshuf.PileWriter(tmp_path / "store", "w", schema, piles=2) as writer:
@@ -270,3 +258,49 @@ def test_what_is_no_table_is_refused() -> None:
         {"a": pl.Series([object()], dtype=pl.Object)},
     ]:
         assert give(data) is None
+
+
+# Samples with arrays of any number of axes: one shape becomes lists of a fixed size
+
+GRID = np.arange(6, dtype=np.float32).reshape(2, 3)
+FIXED = pa.list_(pa.list_(pa.float32(), 3), 2)
+RAGGED = pa.list_(pa.list_(pa.float32()))
+SAMPLES: list[tuple[list[Any], pa.DataType]] = [
+    ([GRID, GRID + 1], FIXED),
+    ([GRID, None], RAGGED),
+    ([GRID, GRID[:1], GRID[:0]], RAGGED),
+    ([GRID[0], GRID[0, :1]], pa.list_(pa.float32())),
+    ([np.array(3, np.int16), np.int16(4), None], pa.int16()),
+    ([np.bool_(True), np.bool_(False), None], pa.bool_()),
+    ([GRID > 2, GRID > 3], pa.list_(pa.list_(pa.bool_(), 3), 2)),
+    ([np.array([["a", "b\0"]])], pa.list_(pa.list_(pa.string(), 2), 1)),
+    ([{"a": GRID}, {"a": GRID[:1]}], pa.struct({"a": RAGGED})),
+    ([[GRID], (GRID, GRID)], pa.list_(RAGGED)),
+]
+
+
+def check_samples(store: Path, *parts: list[Any], kind: pa.DataType, **options: Any) -> None:
+    """Write samples in parts, and check their type and values."""
+    write(store, "w", *([{"x": value} for value in part] for part in parts), **options)
+    assert recshuf.PileStore(store).schema.field("x").type == kind
+    values = [value for part in parts for value in part]
+    found = read_records(store)
+    assert [found["w", row]["x"] for row in range(len(values))] == json.loads(
+        json.dumps(values, default=lambda array: array.tolist())
+    )
+
+
+def test_arrays_of_samples_are_kept(tmp_path: Path) -> None:
+    for number, (values, kind) in enumerate(SAMPLES):
+        check_samples(tmp_path / f"{number}", values, kind=kind)
+    # Later arrays take the type of the store.
+    for number, kind in enumerate((FIXED, RAGGED, pa.list_(pa.list_(pa.float64(), 3), 2))):
+        parts, schema = ([GRID], [GRID.astype(np.float64), None]), pa.schema({"x": kind})
+        check_samples(tmp_path / f"later {number}", *parts, kind=kind, schema=schema)
+
+
+def test_arrays_that_do_not_fit_the_store_are_refused(tmp_path: Path) -> None:
+    for number, other in enumerate((GRID[:1], GRID + 0.5, np.array([["a"]]))):
+        first = GRID.astype(np.int32) if number == 1 else GRID
+        with pytest.raises(UsageError, match=r"^column 'x': [^\n]*$"):
+            write(tmp_path / f"{number}", "w", [{"x": first}], [{"x": other}])

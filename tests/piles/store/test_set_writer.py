@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import signal
 from dataclasses import replace
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +18,7 @@ import pytest
 import recshuf
 from recshuf.errors import PileError, UsageError
 from recshuf.piles.kept.folder import StoreFolder
+from tests.support.stores.killed_stores import fork, join
 from tests.support.stores.small_stores import expire, list_all, list_sets, read_ids, read_records, write
 
 if TYPE_CHECKING:
@@ -43,14 +45,6 @@ FORMS = {
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
     return tmp_path / "store"
-
-
-def in_child(job: Callable[..., object], *arguments: Any) -> int | None:
-    """Return the exit code of a forked child."""
-    child = multiprocessing.get_context("fork").Process(target=job, args=arguments)
-    child.start()
-    child.join(60)
-    return child.exitcode
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -124,7 +118,7 @@ def test_a_process_that_dies_leaves_nothing_visible_and_its_name_can_be_taken(
     store: Path, follower: str
 ) -> None:
     write_some(store, "first", 3)
-    assert in_child(die_while_writing, store) == -signal.SIGKILL
+    assert join(fork(lambda: die_while_writing(store))) == -signal.SIGKILL
     assert "dead-00000.piles" in list_sets(store)
     assert len(read_records(store)) == 3
     write_some(store, follower, 4)
@@ -144,22 +138,25 @@ def test_a_name_is_taken_as_long_as_a_reader_has_its_records(store: Path) -> Non
     assert len(read_records(store)) == 4
 
 
-@pytest.mark.parametrize(
-    ("later", "message"),
-    [
+def test_other_columns_are_refused_and_nothing_of_them_is_kept(store: Path) -> None:
+    cases: list[tuple[Any, str]] = [
         ({"id": [1]}, "column 'text' is missing"),
         ({"id": [1], "text": ["a"], "more": [1]}, "column 'more' is not in the store"),
         ([{"id": 1, "text": "a", "more": 2}], "column 'more' is not in the store"),
         (pa.table({"id": ["1"], "text": ["a"]}), "column 'id' is string, and int64 in the store"),
-    ],
-)
-def test_other_columns_are_refused_and_nothing_of_them_is_kept(store: Path, later: Any, message: str) -> None:
-    with recshuf.PileWriter(store, "a", piles=2) as writer:
-        writer.write(ROWS)
+    ]
+    writer = recshuf.PileWriter(store, "a", piles=2)
+    writer.write(ROWS)
+    for later, message in cases:
         with pytest.raises(UsageError, match=message):
             writer.write(later)
-    with recshuf.PileWriter(store, "b") as writer, pytest.raises(UsageError, match=message):
-        writer.write(later)
+    writer.close()
+    writer.close()
+    with pytest.raises(UsageError, match="is closed"):
+        writer.write(ROWS)
+    for later, message in cases:
+        with recshuf.PileWriter(store, "b") as other, pytest.raises(UsageError, match=message):
+            other.write(later)
     assert read_records(store) == EXPECTED
 
 
@@ -167,18 +164,22 @@ def test_a_store_is_refused_where_none_can_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for use in (
-        lambda url: recshuf.PileWriter(url, "a"),
-        lambda url: recshuf.PileLoader(url, 2),
+    uses: list[Callable[[Any], object]] = [
+        lambda place: recshuf.PileWriter(place, "a"),
         recshuf.PileStore,
+        lambda place: recshuf.PileLoader(place, 2),
         recshuf.check_loader,
-        lambda url: recshuf.window(url, keep_records=1),
-        lambda url: recshuf.gather(url, "x.jsonl"),
-    ):
+        lambda place: recshuf.window(place, keep_records=1),
+        lambda place: recshuf.gather(place, "x.jsonl"),
+    ]
+    for use in uses:
         with pytest.raises(
             UsageError, match=r"^https://host/store: a pile store cannot lie there; give s3://"
         ):
             use("https://host/store")
+    for use, place in product(uses[:2], (None, 3, b"store")):
+        with pytest.raises(UsageError, match=r"is no path; give text or a pathlib\.Path"):
+            use(place)
     assert not list(tmp_path.iterdir())
 
 
@@ -192,16 +193,6 @@ def test_records_go_where_the_store_was_when_the_writer_was_made(
         writer.write(ROWS)
     assert read_records(store) == EXPECTED
     assert os.listdir() == []
-
-
-def test_a_closed_writer_takes_nothing(store: Path) -> None:
-    writer = recshuf.PileWriter(store, "a")
-    writer.write(ROWS)
-    writer.close()
-    writer.close()
-    with pytest.raises(UsageError, match="is closed"):
-        writer.write(ROWS)
-    assert read_records(store) == EXPECTED
 
 
 def test_a_writer_without_records_adds_nothing_but_columns(store: Path) -> None:
@@ -243,7 +234,7 @@ def use_writer(writer: recshuf.PileWriter) -> None:
 def test_a_forked_child_leaves_the_writer_of_its_parent_alone(store: Path, buffer_bytes: int) -> None:
     with recshuf.PileWriter(store, "a", piles=4, buffer_bytes=buffer_bytes) as writer:
         writer.write(ROWS)
-        assert in_child(use_writer, writer) == 0
+        assert join(fork(lambda: use_writer(writer))) == 0
     assert read_records(store) == EXPECTED
 
 
@@ -267,13 +258,6 @@ def test_wrong_arguments_are_refused_before_records_are_taken(store: Path) -> No
             recshuf.PileWriter(store, **{"name": "a"} | arguments)
         assert not list(store.rglob("*.lock"))
         assert not list(store.rglob("*.piles"))
-
-
-def test_a_store_that_is_no_path_is_refused() -> None:
-    for store in [None, 3, b"store"]:
-        for use in (lambda one: recshuf.PileWriter(one, "a"), recshuf.PileStore):
-            with pytest.raises(UsageError, match=r"is no path; give text or a pathlib\.Path"):
-                use(store)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -10,12 +12,15 @@ import pytest
 
 import recshuf
 from recshuf.errors import OutputError, PileError, UsageError
+from recshuf.piles.kept import folder as store_folder
 from recshuf.piles.kept.folder import StoreFolder
 from recshuf.piles.kept.snapshots import Snapshot
 from recshuf.piles.sealed_set import SealedSet
-from recshuf.system.locks import try_exclusive
+from recshuf.system.locks import lock_existing, try_exclusive, unlink_unless_locked
+from tests.support.stores.small_stores import append, read_ids, write
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 SCHEMA = pa.schema([("id", pa.int64())])
@@ -23,12 +28,8 @@ SCHEMA = pa.schema([("id", pa.int64())])
 
 def add(folder: StoreFolder, name: str) -> Snapshot:
     """Commit a set of this name, with a file of its own."""
-    make_set(folder, name)
-    return folder.commit(lambda newest: newest.add((SealedSet(name, 1, 8, 100),), SCHEMA))
-
-
-def make_set(folder: StoreFolder, name: str) -> None:
     (folder.sets / f"{name}.piles").write_bytes(b"records")
+    return folder.commit(lambda newest: newest.add((SealedSet(name, 1, 8, 100),), SCHEMA))
 
 
 def names_of(folder: StoreFolder) -> list[str]:
@@ -42,39 +43,6 @@ def folder(tmp_path: Path) -> StoreFolder:
     made = StoreFolder(tmp_path / "store")
     made.create(Snapshot.new(5, 4))
     return made
-
-
-@pytest.mark.parametrize("others", [0, 1, 5])
-def test_a_commit_that_others_overtake_loses_nothing(folder: StoreFolder, others: int) -> None:
-    """Also where they took its number and deleted it again."""
-    waiting = [f"other-{number}" for number in range(others)]
-
-    def change(newest: Snapshot) -> Snapshot:
-        while waiting:
-            add(folder, waiting.pop())
-        return newest.add((SealedSet("mine", 1, 8, 100),), SCHEMA)
-
-    make_set(folder, "mine")
-    folder.commit(change)
-    assert names_of(folder) == ["mine", *sorted(f"other-{number}" for number in range(others))]
-
-
-def test_a_commit_that_another_follows_at_once_is_none_that_failed(
-    folder: StoreFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its snapshot is no longer the newest when it looks, though the newest builds on it."""
-    link = os.link
-
-    def link_and_be_followed(*paths: Any) -> None:
-        monkeypatch.setattr(os, "link", link)
-        link(*paths)
-        add(folder, "other")
-
-    make_set(folder, "mine")
-    entry = SealedSet("mine", 1, 8, 100, checksum="that of this set alone")
-    monkeypatch.setattr(os, "link", link_and_be_followed)
-    folder.commit(lambda newest: newest.add((entry,), SCHEMA))
-    assert names_of(folder) == ["mine", "other"]
 
 
 def test_whoever_makes_the_same_store_later_gets_the_first(folder: StoreFolder) -> None:
@@ -129,21 +97,18 @@ class Overtaken(StoreFolder):
 
 
 @pytest.mark.parametrize("times", [1, 5])
+@pytest.mark.parametrize(
+    "use",
+    [StoreFolder.find, StoreFolder.collect, lambda other: other.remove_unreferenced("a")],
+    ids=["read", "collect", "remove"],
+)
 def test_snapshots_that_are_replaced_while_they_are_read_are_no_damage(
-    folder: StoreFolder, times: int
+    folder: StoreFolder, use: Callable[[StoreFolder], object], times: int
 ) -> None:
+    """And no set of theirs is deleted."""
     add(folder, "a-0")
-    assert "a-0" in names_of(Overtaken(folder.path, times))
-
-
-@pytest.mark.parametrize("times", [1, 5])
-def test_sets_stay_whose_snapshots_are_replaced_while_they_are_read(folder: StoreFolder, times: int) -> None:
-    add(folder, "a-0")
-    for delete in (StoreFolder.collect, lambda other: StoreFolder.remove_unreferenced(other, "a")):
-        other = Overtaken(folder.path, times)
-        other.waiting = [f"{name}-{len(names_of(folder))}" for name in other.waiting]
-        delete(other)
-        assert {path.stem for path in folder.sets.iterdir()} == set(names_of(folder)) >= {"a-0"}
+    use(Overtaken(folder.path, times))
+    assert {path.stem for path in folder.sets.iterdir()} == set(names_of(folder)) > {"a-0"}
 
 
 def test_what_a_lease_holds_stays_until_it_is_given_back(folder: StoreFolder) -> None:
@@ -162,7 +127,7 @@ def test_what_a_lease_holds_stays_until_it_is_given_back(folder: StoreFolder) ->
 
 def test_a_commit_deletes_what_dead_processes_left_and_nothing_of_the_living(folder: StoreFolder) -> None:
     for name in ("dead", "dead-1", "living"):
-        make_set(folder, f"{name}-00000")
+        (folder.sets / f"{name}-00000.piles").touch()
     for name in ("dead", "living", "just-begun"):
         folder.lock_file(name).touch()
     part = folder.path / ".snapshot-0123456789abcdef"
@@ -207,3 +172,100 @@ def test_a_snapshot_that_cannot_be_read_is_named(folder: StoreFolder) -> None:
             PileError, match=r"snapshot-000009\.json: cannot be read: Is a directory; move it away"
         ):
             use(folder.path, *[1] * (use is recshuf.PileLoader))
+
+
+# What a commit meets that others have left half done, and failures after it
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    write(tmp_path / "store", "a", {"id": [0]}, piles=1)
+    return tmp_path / "store"
+
+
+def test_nobody_waits_for_who_deletes_a_snapshot(store: Path) -> None:
+    _, lease = StoreFolder(store).open()
+    append(store, {"id": [1]}, time=1)
+    lease.close()
+    descriptor = lock_existing(
+        min(store.glob("snapshot-*"))
+    )  # as a process that is stopped before it deletes it
+    assert sorted(read_ids(store)) == [0, 1]
+    append(store, {"id": [2]}, time=2)
+    with pytest.raises(UsageError, match="has no snapshot"):
+        StoreFolder(store).open(StoreFolder(store)._numbers()[-1])
+    os.close(descriptor)
+    assert sorted(read_ids(store)) == [0, 1, 2]
+
+
+def test_a_link_that_was_made_and_is_reported_as_there_is_a_commit(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = os.link
+
+    def resent(*args: Any) -> None:
+        link(*args)
+        link(*args)
+
+    monkeypatch.setattr(os, "link", resent)
+    append(store, {"id": [1]}, time=1)
+    append(store, {"id": [2]}, time=2)
+    assert sorted(read_ids(store)) == [0, 1, 2]
+
+
+def fail(*_: Any, **__: Any) -> Any:
+    raise PermissionError(errno.EACCES, "Permission denied")
+
+
+@pytest.mark.parametrize("name", ["unlink_unless_locked", "_remove_part"])
+def test_a_commit_succeeds_when_nothing_can_be_deleted(
+    store: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    with monkeypatch.context() as patch:
+        (store / f".snapshot-{0:032x}").touch()
+        patch.setattr(store_folder, name, fail)
+        append(store, {"id": [1]}, time=1)
+        append(store, {"id": [2]}, time=2)
+        assert sorted(read_ids(store)) == [0, 1, 2]
+    append(store, {"id": [3]}, time=3)
+    assert len(list(store.glob("*snapshot-*"))) == 1
+
+
+def test_a_commit_whose_name_cannot_be_synced_says_that_it_is_in_place(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = store_folder.sync
+
+    def failing(path: Path) -> None:
+        if path == store:
+            raise OSError(errno.EIO, "Input/output error")
+        real(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store_folder, "sync", failing)
+        with pytest.raises(
+            OutputError, match=r"is in place, but may be lost in a power cut: Input/output error"
+        ):
+            append(store, {"id": [1]}, time=1)
+    append(store, {"id": [2]}, time=2)
+    assert sorted(read_ids(store)) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("makes_another", [True, False])
+def test_only_the_file_that_is_locked_is_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, makes_another: bool
+) -> None:
+    path = tmp_path / "file"
+    path.write_text("first")
+    lock = fcntl.flock
+
+    def overtaken(descriptor: int, kind: int) -> None:
+        path.unlink()
+        if makes_another:
+            path.write_text("second")
+        lock(descriptor, kind)
+
+    monkeypatch.setattr(fcntl, "flock", overtaken)
+    assert unlink_unless_locked(path) != makes_another
+    assert path.exists() == makes_another

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 import recshuf
 from recshuf.errors import CheckError, ConversionError, InputError, RecshufWarning, UsageError
-from tests.support.effort import TRIES_ALL
-from tests.support.processes.deaths import die_everywhere
+from tests.support.output_trees import list_tree
 from tests.support.small_runs import Listener
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from tests.support.stores.killed_stores import fork, join
+from tests.support.stores.small_stores import list_all
 
 
 def test_records_without_a_table_form_can_be_gathered_in_their_own_format(tmp_path: Path) -> None:
     """A conversion names the first file and line that has none."""
     path = tmp_path / "mixed.jsonl"
     path.write_text('{"a": 1}\n{"a": {"b": 2}}\n{"a": 3}\n')
-    with pytest.warns(RecshufWarning, match="loaders cannot read"):
+    with pytest.warns(RecshufWarning, match="loaders cannot read .*line 2, field 'a': holds"):
         recshuf.scatter(path, tmp_path / "store", seed=1)
     recshuf.gather(tmp_path / "store", tmp_path / "out.jsonl")
     found = (tmp_path / "out.jsonl").read_text().splitlines()
@@ -57,32 +58,14 @@ def test_a_record_that_cannot_get_provenance_is_named(tmp_path: Path) -> None:
     assert not (tmp_path / "out.jsonl").exists()
 
 
-def test_a_scatter_that_dies_before_any_change_leaves_no_store_or_a_whole_one(tmp_path: Path) -> None:
-    folder = tmp_path / "data"
-    folder.mkdir()
-    make_lines(tmp_path / "in.txt")
-
-    def scatter() -> None:
-        recshuf.scatter(tmp_path / "in.txt", folder / "store", seed=7, piles=4)
-
-    recshuf.shuffle(tmp_path / "in.txt", tmp_path / "expected.txt", seed=7)
-    deaths = 0
-    for step in die_everywhere(scatter, folder, every=1 if TRIES_ALL else 2):
-        if not list(folder.glob("store/snapshot-*.json")):
-            scatter()
-        recshuf.gather(folder / "store", tmp_path / "out.txt", overwrite=True)
-        assert (tmp_path / "out.txt").read_bytes() == (tmp_path / "expected.txt").read_bytes(), step
-        assert [*(folder / "store").glob("snapshot-*")] == [folder / "store" / "snapshot-000001.json"]
-        # A run that dies after its commit may leave its lock file.
-        assert {*os.listdir(folder / "store" / "sets")} <= {"scatter-00000.piles", "scatter.lock"}
-        deaths += 1
-    assert deaths > 3
-
-
-def test_a_shard_that_differs_from_the_store_is_not_put_in_place(tmp_path: Path) -> None:
-    make_lines(tmp_path / "in.txt")
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    (tmp_path / "in.txt").write_text("".join(f"{row}\n" for row in range(1000)))
     recshuf.scatter(tmp_path / "in.txt", tmp_path / "store", seed=1, piles=4)
+    return tmp_path / "store"
 
+
+def test_a_shard_that_differs_from_the_store_is_not_put_in_place(store: Path, tmp_path: Path) -> None:
     class Damage(Listener):
         """Changes a shard before it is compared, as a bad disk would."""
 
@@ -94,9 +77,33 @@ def test_a_shard_that_differs_from_the_store_is_not_put_in_place(tmp_path: Path)
                     os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
 
     with pytest.raises(CheckError, match="1 records missing, 1 extra"):
-        recshuf.gather(tmp_path / "store", tmp_path / "out/", shards=2, verify=True, progress=Damage())
+        recshuf.gather(store, tmp_path / "out/", shards=2, verify=True, progress=Damage())
     assert not (tmp_path / "out").exists()
 
 
-def make_lines(path: Path) -> None:
-    path.write_text("".join(f"{row}\n" for row in range(1000)))
+def test_a_user_who_may_only_read_a_store_can_gather_and_load_it(store: Path) -> None:
+    if os.getuid():
+        pytest.skip("only root can become another user")
+    nobody = 65534
+
+    def gather(name: str) -> None:
+        recshuf.gather(kept, f"{folder}/{name}/", shards=3, workers=1)
+
+    def read() -> None:
+        os.setuid(nobody)
+        gather("out")
+        loader = recshuf.PileLoader(kept, 100, columns=["_id"])
+        assert sum(len(batch["_id"]) for batch in loader) == 1000
+
+    # pytest makes its own folders private whenever it starts, also beside this one.
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o777)
+        kept = Path(shutil.copytree(store, folder / "store"))
+        for path in (kept, *kept.rglob("*")):
+            path.chmod(0o755 if path.is_dir() else 0o644)
+        gather("expected")
+        files = list_tree(kept)
+        assert join(fork(read)) == 0
+        assert list_all(folder / "out") == list_all(folder / "expected")
+        assert list_tree(kept) == files

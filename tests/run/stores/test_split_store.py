@@ -41,10 +41,12 @@ def read_ids(store: Path) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("name", mostly_slow(WRITERS, "jsonl", "hdf5"))
-def test_parts_are_disjoint_and_keep_the_order(tmp_path: Path, name: str) -> None:
+def test_parts_are_disjoint_and_keep_the_order_whatever_the_plan(tmp_path: Path, name: str) -> None:
     inputs = make_inputs(tmp_path / "inputs", name)
-    whole = recshuf.scatter(inputs, tmp_path / "whole", seed=SEED, format=name)
-    found = recshuf.scatter(inputs, tmp_path / "split", seed=SEED, format=name, split=SHARES)
+    given: dict[str, Any] = {"seed": SEED, "format": name}
+    whole = recshuf.scatter(inputs, tmp_path / "whole", **given)
+    found = recshuf.scatter(inputs, tmp_path / "split", **given, split=SHARES)
+    recshuf.scatter(inputs, tmp_path / "other", **given, split=SHARES, memory="64MB", piles=3, workers=4)
     total = whole.records
     sizes = [one.records for one in found.parts]
     assert sum(sizes) == found.records == total
@@ -58,11 +60,13 @@ def test_parts_are_disjoint_and_keep_the_order(tmp_path: Path, name: str) -> Non
         for row, part in enumerate(split.find_parts([RowRange(index, 0, one.records)]).tolist())
     }
     for part, share in enumerate(SHARES):
-        assert read_ids(tmp_path / "split" / share) == [id_ for id_ in order if part_of[id_] == part]
+        own = read_ids(tmp_path / "split" / share)
+        assert own == [id_ for id_ in order if part_of[id_] == part]
+        assert own == read_ids(tmp_path / "other" / share)
         assert found.parts[part].path == str(tmp_path / "split" / share)
 
 
-def test_a_part_is_gathered_and_verified_as_a_store(tmp_path: Path) -> None:
+def test_a_part_is_gathered_as_a_store(tmp_path: Path) -> None:
     inputs = make_inputs(tmp_path / "inputs", "parquet")
     recshuf.scatter(inputs, tmp_path / "split", seed=SEED, split=SHARES)
     tables = []
@@ -75,14 +79,6 @@ def test_a_part_is_gathered_and_verified_as_a_store(tmp_path: Path) -> None:
     keys = [(name, "ascending") for name in ("text", "id")]
     found = pa.concat_tables(tables).select(["text", "id"]).sort_by(keys)
     assert found.equals(given.select(["text", "id"]).sort_by(keys))
-
-
-def test_parts_depend_on_nothing_but_seed_and_inputs(tmp_path: Path) -> None:
-    inputs = make_inputs(tmp_path / "inputs", "jsonl")
-    for folder, chosen in (("one", {}), ("two", {"memory": "64MB", "piles": 3, "workers": 4})):
-        recshuf.scatter(inputs, tmp_path / folder, seed=SEED, split=SHARES, **chosen)
-    for share in SHARES:
-        assert read_ids(tmp_path / "one" / share) == read_ids(tmp_path / "two" / share)
 
 
 def test_what_stands_there_is_kept(tmp_path: Path) -> None:
@@ -98,16 +94,9 @@ def test_what_stands_there_is_kept(tmp_path: Path) -> None:
     assert mine.exists()
 
 
-def test_what_a_dead_process_left_is_replaced(tmp_path: Path) -> None:
-    inputs = make_inputs(tmp_path / "inputs", "text")
-    work = tmp_path / ".split.scatter"
-    recshuf.scatter(inputs, work / "earlier", seed=SEED)
-    recshuf.scatter(inputs, tmp_path / "split", seed=SEED, split=SHARES)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["inputs", "split"]
-    assert sorted(path.name for path in (tmp_path / "split").iterdir()) == sorted(SHARES)
-
-
-def test_a_process_that_dies_at_the_rename_leaves_nothing_else(tmp_path: Path) -> None:
+@pytest.mark.parametrize("dies", [False, True], ids=["before it", "at the rename"])
+def test_what_a_process_left_that_died_is_replaced(tmp_path: Path, dies: bool) -> None:
+    """One that dies at the rename leaves nothing else."""
     inputs = make_inputs(tmp_path / "inputs", "text")
     rename = type(tmp_path).rename
 
@@ -120,52 +109,34 @@ def test_a_process_that_dies_at_the_rename_leaves_nothing_else(tmp_path: Path) -
         type(tmp_path).rename = rename_and_die  # type: ignore[method-assign, assignment]
         recshuf.scatter(inputs, tmp_path / "split", seed=SEED, split=SHARES)
 
-    assert join(fork(scatter)) == 9
+    recshuf.scatter(inputs, tmp_path / ".split.scatter" / "earlier", seed=SEED)
+    if dies:
+        assert join(fork(scatter)) == 9
+    else:
+        recshuf.scatter(inputs, tmp_path / "split", seed=SEED, split=SHARES)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["inputs", "split"]
     assert sorted(path.name for path in (tmp_path / "split").iterdir()) == sorted(SHARES)
 
 
-def test_the_names_of_the_stores_are_synced_before_they_appear_and_their_folder_after_that(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    inputs, synced = make_inputs(tmp_path / "inputs", "text"), list[tuple[int, bool]]()
-
-    def note(file: Any) -> None:
-        found = os.fstat(file if isinstance(file, int) else file.fileno())
-        synced.append((found.st_ino, (tmp_path / "split").exists()))
-
-    monkeypatch.setattr(os, "fsync", note)
-    recshuf.scatter(inputs, tmp_path / "split", seed=SEED, split=SHARES)
-    assert ((tmp_path / "split").stat().st_ino, False) in synced
-    assert synced[-1] == (tmp_path.stat().st_ino, True)
-
-
-def test_an_error_leaves_nothing(tmp_path: Path) -> None:
+def test_an_error_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one of records that get lost between the parts: one comes twice in place of another, so that sizes are right."""
     (tmp_path / "bad.csv").write_text('a,b\n0,"1"\n1,"2\n')
-    with pytest.raises(InputError):
-        recshuf.scatter(tmp_path / "bad.csv", tmp_path / "split", split=SHARES)
-    assert [path.name for path in tmp_path.iterdir()] == ["bad.csv"]
-
-
-def test_records_that_get_lost_between_the_parts_are_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One comes twice in place of another, so that every part has as many as it should."""
+    os.mkfifo(tmp_path / "pipe")
     whole = Records.take
 
     def take(records: Records, index: np.ndarray) -> Records:
         is_part = 1 < len(index) < len(records)
         return whole(records, np.append(index[:-1], index[0]) if is_part else index)
 
+    def scatter(inputs: Any, **options: Any) -> None:
+        recshuf.scatter(inputs, tmp_path / "split", seed=SEED, split=SHARES, **options)
+
+    inputs = make_inputs(tmp_path / "in", "text")
+    with pytest.raises(InputError):
+        scatter(tmp_path / "bad.csv")
+    with pytest.raises(UsageError, match="a stream is read once; give files"):
+        scatter(tmp_path / "pipe", format="text")
     monkeypatch.setattr(Records, "take", take)
     with pytest.raises(CheckError, match=r"in all parts; run again"):
-        recshuf.scatter(make_inputs(tmp_path / "in", "text"), tmp_path / "split", seed=SEED, split=SHARES)
-    assert [path.name for path in tmp_path.iterdir()] == ["in"]
-
-
-def test_a_stream_cannot_be_split(tmp_path: Path) -> None:
-    fifo = tmp_path / "pipe"
-    os.mkfifo(fifo)
-    with pytest.raises(UsageError, match="a stream is read once; give files"):
-        recshuf.scatter(fifo, tmp_path / "split", format="text", split=SHARES)
-    assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
+        scatter(inputs)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.csv", "in", "pipe"]

@@ -5,17 +5,24 @@ from __future__ import annotations
 import json
 import math
 import os
+from datetime import date, datetime
+from fractions import Fraction
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import recshuf
 from recshuf.errors import InputError, UsageError
+from recshuf.run.stores.pile_store import parse_time
+from tests.support.stores.small_stores import append, expire, list_all
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from tests.conftest import Run
@@ -28,15 +35,15 @@ def write_day(folder: Path, day: int, count: int = 100) -> Path:
     return path
 
 
-def read_ids(store: Path, tmp_path: Path, **options: Any) -> list[int]:
-    """Return the ids in the order that gather writes."""
-    recshuf.gather(store, tmp_path / "gathered.parquet", overwrite=True, **options)
-    ids: list[int] = pq.read_table(tmp_path / "gathered.parquet")["id"].to_pylist()
-    return ids
+def read_ids(store: Path) -> list[int]:
+    """Return the ids that gather writes, sorted."""
+    output = store.parent / "gathered.parquet"
+    recshuf.gather(store, output, overwrite=True)
+    return sorted(pq.read_table(output)["id"].to_pylist())
 
 
-def ids_of(*days: int, count: int = 100) -> list[int]:
-    return [1000 * day + row for day in days for row in range(count)]
+def ids_of(*days: int) -> list[int]:
+    return [1000 * day + row for day in days for row in range(100)]
 
 
 @pytest.fixture
@@ -51,32 +58,30 @@ def test_what_is_appended_comes_and_what_is_old_goes(store: Path, tmp_path: Path
             update.append(write_day(tmp_path, day), time=day)
             update.expire(before=day - 1)
     found = recshuf.PileStore(store)
-    assert sorted(read_ids(store, tmp_path)) == ids_of(2, 3)
+    assert read_ids(store) == ids_of(2, 3)
     assert found.num_records == 200
     assert found.snapshot == 4
     assert {name.rpartition("/")[2] for name in found.sources} >= {"day2.jsonl", "day3.jsonl"}
     assert len(list((store / "sets").iterdir())) == 2
 
 
-@pytest.mark.parametrize(
-    ("limit", "days"),
-    [
-        ({"records": 250}, [2, 3]),
-        ({"records": 100}, [3]),
-        ({"records": 99}, []),
-        ({"before": "1970-01-01T00:00:02Z"}, [2, 3]),
-        ({"before": 0, "records": 1000}, [1, 2, 3]),
-    ],
-)
-def test_the_oldest_slices_leave(store: Path, tmp_path: Path, limit: dict, days: list[int]) -> None:
-    """A slice leaves as a whole; one without a time is older than all others."""
-    for day in (3, 1, 2):
-        recshuf.window(store, write_day(tmp_path, day), time=day)
-    with recshuf.PileStore(store).update() as update:
-        update.expire(**limit)
-    assert recshuf.PileStore(store).num_records == 100 * len(days)
-    if days:
-        assert sorted(read_ids(store, tmp_path)) == ids_of(*days)
+def test_the_oldest_slices_leave(store: Path, tmp_path: Path) -> None:
+    """All of one time leave together; what has none is older than all others."""
+    for day, time in ((3, 3), (1, 1), (2, 2), (4, 1)):
+        recshuf.window(store, write_day(tmp_path, day), time=time)
+    limits: list[tuple[dict[str, Any], tuple[int, ...]]] = [
+        ({"before": 0, "records": 1000}, (1, 2, 3, 4)),
+        ({"records": 350}, (2, 3)),
+        ({"bytes": "1GB"}, (2, 3)),
+        ({"bytes": 1e9}, (2, 3)),
+        ({"before": "1970-01-01T00:00:03Z"}, (3,)),
+        ({"records": 100}, (3,)),
+        ({"bytes": "1KiB"}, ()),
+    ]
+    for limit, days in limits:
+        expire(store, **limit)
+        assert recshuf.PileStore(store).num_records == 100 * len(days)
+        assert not days or read_ids(store) == ids_of(*days)
 
 
 @pytest.mark.parametrize("epoch", [0, pytest.param(1, marks=pytest.mark.slow)])
@@ -100,32 +105,6 @@ def test_the_order_is_random_after_many_appends_and_evictions(tmp_path: Path, ep
     assert report.is_uniform, report
 
 
-def test_sets_of_one_time_leave_together(store: Path, tmp_path: Path) -> None:
-    for day in range(4):
-        recshuf.window(store, write_day(tmp_path, day), time=day // 2)
-    with recshuf.PileStore(store).update() as update:
-        update.expire(records=350)
-    assert recshuf.PileStore(store).num_records == 200
-
-
-def test_limits_that_would_remove_what_is_appended_change_nothing(store: Path, tmp_path: Path) -> None:
-    for limit in [{"keep_records": 99}, {"keep_bytes": 1}, {"expire_before": 2}]:
-        before = sorted(path.name for path in store.rglob("*"))
-        with pytest.raises(UsageError, match="would remove what is appended"):
-            recshuf.window(store, write_day(tmp_path, 1), time=1, **limit)
-        assert sorted(path.name for path in store.rglob("*")) == before
-
-
-def test_an_exception_changes_nothing(store: Path, tmp_path: Path) -> None:
-    before = sorted(path.name for path in store.rglob("*"))
-    with pytest.raises(ZeroDivisionError), recshuf.PileStore(store).update() as update:  # noqa: PT012
-        update.append(write_day(tmp_path, 1), time=1)
-        update.expire(records=0)
-        raise ZeroDivisionError
-    assert sorted(path.name for path in store.rglob("*")) == before
-    assert read_ids(store, tmp_path) == read_ids(store, tmp_path)
-
-
 def test_an_open_loader_keeps_what_it_has(store: Path, tmp_path: Path) -> None:
     loader = recshuf.PileLoader(store, 10)
     first = [batch["id"].tolist() for batch in loader]
@@ -144,7 +123,35 @@ def test_records_of_a_program_and_files_can_be_mixed(tmp_path: Path) -> None:
         update.append(iter([{"id": [50, 51]}, pa.table({"id": [52]})]), time=1)
         pq.write_table(pa.table({"id": np.arange(53, 60)}), tmp_path / "b.parquet")
         update.append(tmp_path / "b.parquet", time=2)
-    assert sorted(read_ids(tmp_path / "store", tmp_path)) == list(range(60))
+    assert read_ids(tmp_path / "store") == list(range(60))
+
+
+def test_appends_of_several_processes_at_once_take_names_that_are_free(store: Path, tmp_path: Path) -> None:
+    with recshuf.PileStore(store).update() as update:
+        update.append(write_day(tmp_path, 1), time=1)
+        append(store, write_day(tmp_path, 2), time=2)  # while the first one writes
+        update.append(write_day(tmp_path, 3), time=3)  # after the other has ended
+    assert read_ids(store) == ids_of(0, 1, 2, 3)
+    assert [name.rpartition("-")[0] for name in sorted(os.listdir(store / "sets"))] == [
+        "append-000002-000",
+        "append-000002-001",
+        "append-000002-002",
+        "scatter",
+    ]
+
+
+def test_the_command_reads_inputs_in_the_format_of_the_store(tmp_path: Path, call: Run) -> None:
+    path = write_day(tmp_path, 1)
+    recshuf.scatter(path, tmp_path / "lines", format="text")
+    done = call("window", tmp_path / "lines", "--append", path)
+    assert (done.returncode, b"200 records, snapshot 2" in done.stderr) == (0, True)
+    recshuf.PileWriter(tmp_path / "tables", "start").close()
+    refused = call("window", tmp_path / "tables", "--append", path)
+    assert refused.returncode == 2
+    assert b"tables: holds no records of jsonl files; begin a new store for them" in refused.stderr
+
+
+# What is refused changes nothing
 
 
 def test_other_columns_are_refused(store: Path, tmp_path: Path) -> None:
@@ -161,46 +168,55 @@ def test_other_columns_are_refused(store: Path, tmp_path: Path) -> None:
         assert recshuf.PileStore(store).num_records == 100
 
 
-def test_other_formats_seeds_and_times_are_refused(store: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="seed"):
-        recshuf.window(store, write_day(tmp_path, 1), seed=6)
-    with pytest.raises(UsageError, match="piles"):
-        recshuf.window(store, write_day(tmp_path, 1), piles=6)
-    with pytest.raises(UsageError, match="no time"):
-        recshuf.window(store, write_day(tmp_path, 1), time="yesterday")
-    with pytest.raises(UsageError, match="no such pile store"):
-        recshuf.window(tmp_path / "missing", write_day(tmp_path, 1))
-    assert recshuf.PileStore(store).num_records == 100
+def read_in_vain() -> Any:
+    raise AssertionError("records are read")
+    yield
 
 
-def test_a_name_that_is_taken_or_no_file_name_is_refused(store: Path, tmp_path: Path) -> None:
-    for name, message in [
-        ("scatter", "records of this name"),
-        ("../a", "give letters"),
-        ("a*", "give letters"),
-    ]:
-        before = read_ids(store, tmp_path)
-        for data in (write_day(tmp_path, 1, 300), {"day": [1], "id": [1]}):
-            with pytest.raises(UsageError), recshuf.PileStore(store).update() as update:
-                update.append(data, name=name)
-        with pytest.raises(UsageError, match=message), recshuf.PileStore(store).update() as update:
-            update.append(write_day(tmp_path, 1, 300), name=name)
-        assert read_ids(store, tmp_path) == before
+ROW = {"day": [1], "id": [1]}
+REFUSED: list[tuple[str, Callable[[Path, Path], object]]] = [
+    *(
+        ("would remove what is appended", lambda store, day, limit=limit: recshuf.window(store, day, time=1, **limit))
+        for limit in ({"keep_records": 99}, {"keep_bytes": 1}, {"expire_before": 2})
+    ),
+    *(
+        (match, lambda store, day, given=given: recshuf.window(store, day, **given))
+        for match, given in (("seed", {"seed": 6}), ("piles", {"piles": 6}), ("no time", {"time": "yesterday"}))
+    ),
+    ("no such pile store", lambda store, day: recshuf.window(store / "missing", day)),
+    *(
+        (match, lambda store, day, name=name: append(store, day, name=name))
+        for match, name in (("records of this name", "scatter"), ("give letters", "../a"), ("give letters", "a*"))
+    ),
+    ("records of jsonl files, not of tables", lambda store, _: append(store, ROW)),
+    *(
+        ("is no time", lambda store, _, time=time: append(store, read_in_vain(), time=time))
+        for time in ("nan", 1e20, float("nan"))
+    ),
+    *(
+        ("give an integer from 0", lambda store, _, limit=limit: expire(store, **limit))
+        for limit in ({"records": -1}, {"bytes": -1}, {"records": "5"}, {"bytes": math.inf})
+    ),
+    ("nothing to do", lambda store, _: recshuf.window(store)),
+    ("header: is for inputs that are given as paths", lambda store, _: append(store, ROW, header=1)),
+]  # fmt: skip
 
 
-def test_appends_of_several_processes_at_once_take_names_that_are_free(store: Path, tmp_path: Path) -> None:
-    with recshuf.PileStore(store).update() as update:
-        update.append(write_day(tmp_path, 1), time=1)
-        with recshuf.PileStore(store).update() as other:  # while the first one writes
-            other.append(write_day(tmp_path, 2), time=2)
-        update.append(write_day(tmp_path, 3), time=3)  # after the other has ended
-    assert sorted(read_ids(store, tmp_path)) == ids_of(0, 1, 2, 3)
-    assert [name.rpartition("-")[0] for name in sorted(os.listdir(store / "sets"))] == [
-        "append-000002-000",
-        "append-000002-001",
-        "append-000002-002",
-        "scatter",
-    ]
+def test_what_cannot_be_is_refused_and_changes_nothing(store: Path, tmp_path: Path) -> None:
+    day, before = write_day(tmp_path, 1), list_all(store)
+    for match, ask in REFUSED:
+        with pytest.raises(UsageError, match=match):
+            ask(store, day)
+        assert list_all(store) == before, match
+    with pytest.raises(TypeError, match="keep_record"):
+        recshuf.window(store, keep_record=5)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="tme"):
+        append(store, ROW, tme=5)
+    with pytest.raises(ZeroDivisionError), recshuf.PileStore(store).update() as update:  # noqa: PT012
+        update.append(day, time=1)
+        update.expire(records=0)
+        raise ZeroDivisionError
+    assert list_all(store) == before
 
 
 def test_an_update_that_has_ended_takes_nothing(store: Path, tmp_path: Path) -> None:
@@ -208,81 +224,33 @@ def test_an_update_that_has_ended_takes_nothing(store: Path, tmp_path: Path) -> 
         ended.append(write_day(tmp_path, 1), time=1)
     with pytest.raises(ZeroDivisionError), recshuf.PileStore(store).update() as failed:
         raise ZeroDivisionError
-    files = sorted((store / "sets").iterdir())
+    before = list_all(store)
     for update in (ended, failed):
-        for use in (
-            lambda update: update.append(write_day(tmp_path, 2)),
-            lambda update: update.expire(records=1),
-            lambda update: update.commit(),
-        ):
+        for use in (partial(update.append, ROW), partial(update.expire, records=1), update.commit):
             with pytest.raises(UsageError, match=r"store: the update has ended; begin another with .*update"):
-                use(update)
-    assert recshuf.PileStore(store).num_records == 200
-    assert sorted((store / "sets").iterdir()) == files
+                use()
+    assert list_all(store) == before
 
 
-@pytest.mark.parametrize(("size", "kept"), [("1KiB", 0), (1e9, 200), ("1GB", 200)])
-def test_bytes_to_keep_may_have_a_unit(store: Path, tmp_path: Path, size: Any, kept: int) -> None:
-    recshuf.window(store, write_day(tmp_path, 1), time=1)
-    with recshuf.PileStore(store).update() as update:
-        update.expire(bytes=size)
-    assert recshuf.PileStore(store).num_records == kept
-
-
-def test_the_command_does_what_the_function_does(store: Path, tmp_path: Path, call: Run) -> None:
-    path = write_day(tmp_path, 1)
-    done = call("window", store, "--append", path, "--time", "2026-01-31", "--keep-records", "150")
-    assert done.returncode == 0
-    assert b"100 records, snapshot 2" in done.stderr
-    assert b"2026-01-31" in call("store", "info", store).stdout
-    assert call("window", store).returncode == 2
-    recshuf.window(store, write_day(tmp_path, 2))
-    assert b"200 records, snapshot 4" in call("store", "compact", store, "--sets", "1").stdout
-
-
-def test_the_command_reads_inputs_in_the_format_of_the_store(tmp_path: Path, call: Run) -> None:
-    path = write_day(tmp_path, 1)
-    recshuf.scatter(path, tmp_path / "lines", format="text")
-    assert call("window", tmp_path / "lines", "--append", path).returncode == 0
-    assert recshuf.PileStore(tmp_path / "lines").num_records == 200
-    recshuf.PileWriter(tmp_path / "tables", "start").close()
-    refused = call("window", tmp_path / "tables", "--append", path)
-    assert refused.returncode == 2
-    assert b"tables: holds no records of jsonl files; begin a new store for them" in refused.stderr
-
-
-def test_times_that_no_calendar_has_are_refused_before_records_are_read(store: Path) -> None:
-    for time in ["nan", 1e20, float("nan")]:
-
-        def read() -> Any:
-            raise AssertionError("records are read")
-            yield
-
-        with pytest.raises(UsageError, match="is no time"), recshuf.PileStore(store).update() as update:
-            update.append(read(), time=time)
-
-
-def test_limits_that_are_no_counts_are_refused(store: Path) -> None:
-    for limit in [{"records": -1}, {"bytes": -1}, {"records": "5"}, {"bytes": math.inf}]:
-        with (
-            pytest.raises(UsageError, match="give an integer from 0"),
-            recshuf.PileStore(store).update() as update,
-        ):
-            update.expire(**limit)
-        assert recshuf.PileStore(store).num_records == 100
-
-
-def test_arguments_that_do_nothing_are_refused(store: Path, tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match="keep_record"):
-        recshuf.window(store, keep_record=5)  # type: ignore[call-arg]
-    with pytest.raises(UsageError, match="nothing to do"):
-        recshuf.window(store)
-    rows = {"day": [1], "id": [2]}
-    with pytest.raises(TypeError, match="tme"), recshuf.PileStore(store).update() as update:
-        update.append(rows, tme=5)
-    with (
-        pytest.raises(UsageError, match="header: is for inputs that are given as paths"),
-        recshuf.PileStore(store).update() as update,
+def test_times_are_seconds_dates_and_text_in_utc() -> None:
+    for given in (
+        np.int64(60),
+        np.float32(60),
+        Fraction(60),
+        "60",
+        "1970-01-01T00:01",
+        "1970-01-01T01:01+01:00",
     ):
-        update.append(rows, header=1)
-    assert recshuf.PileStore(store).num_records == 100
+        assert parse_time(given) == 60
+    assert parse_time(date(1970, 1, 2)) == 86_400
+    assert parse_time("20260131.0") == parse_time(20260131) == 20260131
+    days = {"20260131": "2026-01-31", "19700101": "1970-01-01", "2026": "2026-01-01", "1970": "1970-01-01"}
+    for given, day in days.items():
+        with pytest.raises(
+            UsageError, match=f"may be a date or seconds since 1970; write {day}, or {given}.0$"
+        ):
+            parse_time(given)
+    outside = ("9999-12-31T23:59:59-14:00", "0001-01-01T00:00:00+14:00", datetime.max, pd.NaT, 10**400)
+    for given in (*outside, -(10**400)):
+        with pytest.raises(UsageError, match=r"is no time; give .* in the years 1 to 9999 of UTC$"):
+            parse_time(given)

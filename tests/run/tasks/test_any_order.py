@@ -9,51 +9,35 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import recshuf
 from recshuf.errors import AlreadyCompleteError, OutputExistsError, UnfinishedOutputError, UsageError
-from tests.support.effort import TRIES_ALL
-from tests.support.numbered_files import make_inputs
+from tests.support.effort import TRIES_ALL, mostly_slow
 from tests.support.processes.deaths import die_everywhere, dies
-from tests.support.processes.task_runs import SavedPlan, divide_small
+from tests.support.processes.task_runs import TwinPlan, divide_small
 from tests.support.small_runs import read_files
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 COUNTS = (90, 0, 60)
-FIXED: dict[str, Any] = {"seed": 5, "workers": 1, "piles": 32, "memory": "300MB"}
 KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "shards": ("text", "out/", {"shards": 3}),
+    "parts": ("jsonl", "out/", {"shards": 7, "split": "a=0.6,b=0.3,c=0.1"}),
+    "groups": ("csv", "out/", {"shards": 7, "group_by": "fields,text", "group_order": "random"}),
     "sample": ("hdf5", "out/", {"shards": 2, "head_count": 70}),
     "file, converted": ("jsonl", "out.parquet", {"provenance": True}),
-    "replaced": ("jsonl", "out/", {"to": "hdf5", "shards": 2, "overwrite": True}),
-    "bad records": ("csv", "out/", {"to": "parquet", "shards": 2}),
+    "replaced": ("jsonl", "out/", {"to": "hdf5", "shards": 2, "overwrite": True, "earlier": {"shards": 5}}),
+    "bad records": ("csv", "out/", {"to": "parquet", "shards": 2, "spoil": lambda lines: lines + b"\xff,\n1,2,3,4\n"}),
     "file, verified": ("csv", "out.csv.gz", {"verify": True}),
-}
+}  # fmt: skip
 NOT_DONE = 3
 
 
-class Plan(SavedPlan):
-    """The tasks of a run into ``there``, and what one process writes to ``here``."""
+class Plan(TwinPlan):
+    """The tasks of a run of some kind."""
 
     def __init__(self, folder: Path, kind: str) -> None:
         given, name, options = KINDS[kind]
-        self.folder = folder / "there"
-        self._inputs = make_inputs(folder / "in", given, COUNTS)
-        if kind == "bad records":
-            for path in self._inputs[::2]:
-                path.write_bytes(path.read_bytes() + b"\xff,\n1,2,3,4\n")
-        for place in (folder / "here", self.folder):
-            place.mkdir()
-            self._output, self._options = f"{place}/{name}", FIXED | options
-            if kind == "bad records":
-                self._options |= {"on_bad_record": f"quarantine:{place}/bad.jsonl"}
-            if "overwrite" in options:
-                recshuf.shuffle(self._inputs[0], self._output, **self._options | {"shards": 5})
-            if place != self.folder:
-                self.shuffle()
-        super().__init__(self._inputs, self._output, **self._options)
-        self.whole = read_files(folder / "here")
+        super().__init__(folder, given, name, counts=COUNTS, workers=1, piles=32, **options)
 
     def run_again(self) -> None:
         """Run all tasks as a user would after one of them has died, perhaps the commit when the output was in place."""
@@ -62,9 +46,6 @@ class Plan(SavedPlan):
             return
         with suppress(OutputExistsError):
             self.commit()
-
-    def shuffle(self, **options: Any) -> None:
-        recshuf.shuffle(self._inputs, self._output, **self._options | options)
 
     def read(self) -> dict[str, bytes]:
         """Return the files of the output, beside which nothing is left."""
@@ -95,10 +76,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     divide_small(monkeypatch, block_bytes=1000, region_bytes=40)
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [kind if kind == "bad records" else pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS],
-)
+@pytest.mark.parametrize("kind", mostly_slow(KINDS, "bad records"))
 def test_tasks_in_any_order_and_each_twice_at_once_write_the_bytes_of_one_process(tmp_path: Path, kind: str):
     plan = Plan(tmp_path, kind)
     left = random.Random(kind).sample(range(plan.last), plan.last)
@@ -113,7 +91,7 @@ def test_tasks_in_any_order_and_each_twice_at_once_write_the_bytes_of_one_proces
             refused += 1
     assert refused
     plan.commit()
-    assert read_files(plan.folder) == plan.whole
+    plan.check()
 
 
 @pytest.mark.slow
@@ -128,7 +106,7 @@ def test_tasks_that_die_before_any_change_run_again(tmp_path: Path, kind: str):
     assert deaths > 2
 
 
-@pytest.mark.parametrize("kind", ["bad records", pytest.param("file, verified", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", mostly_slow(["bad records", "file, verified"], "bad records"))
 def test_a_commit_that_dies_before_any_change_is_completed_by_whatever_comes_next(tmp_path: Path, kind: str):
     plan = Plan(tmp_path, kind)
     plan.do_before_the_commit()

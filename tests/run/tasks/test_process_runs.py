@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import io
 import os
+import pickle
 import re
 import subprocess
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import psutil
 import pyarrow as pa
@@ -17,13 +18,13 @@ import pytest
 import recshuf
 from recshuf.errors import EngineError, InputError, MemoryLimitError, UsageError
 from recshuf.job.arguments import make_job
-from recshuf.job.report import SilentProgress
+from recshuf.job.options import ENGINES
 from tests.support.numbered_files import FORMATS, make_inputs
-from tests.support.processes.task_runs import divide_small, read_all, shuffle
+from tests.support.processes.task_runs import Moment, ThreadEngine, divide_small, read_all, shuffle
 from tests.support.small_runs import change_plans
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator, Iterator
     from pathlib import Path
 
 COUNTS = (300, 100, 0, 400)
@@ -59,9 +60,9 @@ def test_processes_write_what_threads_write(
         (tmp_path / engine).mkdir()
         monkeypatch.chdir(tmp_path / engine)
         output = tmp_path / engine / ("out.h5" if kind == "one file" else "out")
-        progress = Passes()
+        progress = Moment("gather", lambda: None)
         shuffle(inputs, output, **options | PROCESSES | {"engine": engine, "progress": progress})
-        assert progress.records["gather"] > 0
+        assert progress.has_come
         found[engine] = read_all(tmp_path / engine)
     assert found["processes"] == found["local"]
     assert len(found["local"]) > 1 or kind == "one file"
@@ -73,22 +74,6 @@ def _no_process_is_left() -> Iterator[None]:
     before = set(psutil.Process().children())
     yield
     assert set(psutil.Process().children()) <= before
-
-
-class Passes(SilentProgress):
-    """Counts records, and acts when a part of a pass is done."""
-
-    def __init__(self, name: str = "", act: Callable[[], None] | None = None) -> None:
-        self.records: dict[str, int] = {}
-        self._wanted, self._act, self._name = name, act, ""
-
-    def start(self, name: str, record_total: int | None, byte_total: int | None) -> None:
-        self._name = name
-
-    def advance(self, records: int, byte_count: int) -> None:
-        self.records[self._name] = self.records.get(self._name, 0) + records
-        if self._name == self._wanted and self._act:
-            self._act()
 
 
 def kill_all() -> None:
@@ -119,7 +104,7 @@ def test_a_run_whose_processes_end_is_continued(
     given = PROCESSES | {"to": "parquet", "shards": 6}
     shuffle(inputs, tmp_path / "here" / "out", **given | {"engine": "local"})
     with pytest.raises(kind) as raised:
-        shuffle(inputs, tmp_path / "there" / "out", **given, progress=Passes(stage, act))
+        shuffle(inputs, tmp_path / "there" / "out", **given, progress=Moment(stage, act))
     assert "continue with the same command and resume=True" in raised.value.__notes__[0]
     with pytest.raises(UsageError, match="continue it with engine processes or ray"):
         shuffle(inputs, tmp_path / "there" / "out", **given | {"engine": "local", "resume": True})
@@ -209,3 +194,43 @@ def test_workers_and_memory_are_those_of_the_run(tmp_path: Path):
     assert divide(2, workers=8, memory="4GB") == (2, 4, 1850)
     assert divide(1, workers=8, memory="4GB") == (1, 8, 3850)
     assert divide(99, workers=8, memory="900MB") == (4, 2, 75)
+
+
+_RUN = """
+import pickle, sys
+function, task = pickle.load(sys.stdin.buffer)
+result = function(task)
+import pyarrow as pa
+pickle.dump((result, pa.default_memory_pool().backend_name), sys.stdout.buffer)
+"""
+_CHOOSE = """
+from recshuf.system.memory import choose_allocators
+choose_allocators(300_000_000)
+import pyarrow as pa
+print(pa.default_memory_pool().backend_name)
+"""
+
+
+def run_child(code: str, given: bytes = b"") -> bytes:
+    return subprocess.run([sys.executable, "-c", code], input=given, capture_output=True, check=True).stdout
+
+
+class ChildEngine(ThreadEngine):
+    """Hands each task to a new process, which knows nothing else."""
+
+    backends: ClassVar[set[str]] = set()
+
+    def run(self, function: Any, tasks: Any, workers: int) -> Generator[Any, None, None]:
+        for task in tasks:
+            result, backend = pickle.loads(run_child(_RUN, pickle.dumps((function, task))))
+            self.backends.add(backend)
+            yield result
+
+
+@pytest.mark.slow
+def test_a_process_that_is_handed_a_task_chooses_the_allocators_of_its_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setitem(ENGINES, "children", f"{__name__}:ChildEngine")
+    shuffle(make_inputs(tmp_path / "few", "jsonl", [9]), tmp_path / "out", engine="children", shards=1)
+    assert ChildEngine.backends == {run_child(_CHOOSE).decode().strip()}

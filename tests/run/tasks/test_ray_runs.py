@@ -10,13 +10,12 @@ import pytest
 import recshuf
 from recshuf.errors import InputError
 from recshuf.job import parts as task_plan
-from recshuf.job.report import SilentProgress
 from tests.support.effort import some
 from tests.support.numbered_files import FORMATS, make_inputs
-from tests.support.processes.task_runs import divide_small, read_all, shuffle
+from tests.support.processes.task_runs import Moment, divide_small, read_all, shuffle
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from tests.support.objects.object_server import Bucket
@@ -56,6 +55,10 @@ class Machines:
     def kill(self) -> None:
         self._cluster.remove_node(self._nodes.pop(0), allow_graceful=False)
 
+    def replace(self) -> None:
+        self.kill()
+        self.add()
+
     def close(self) -> None:
         self._cluster.shutdown()
 
@@ -72,49 +75,6 @@ def machines() -> Iterator[Machines]:
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     divide_small(monkeypatch, block_bytes=3000)
-
-
-class Moment(SilentProgress):
-    """Does something when so many tasks of a pass are done."""
-
-    def __init__(self, name: str, count: int, act: Callable[[], None]) -> None:
-        self._wanted = name
-        self._left = count
-        self._act = act
-        self._name = ""
-
-    def start(self, name: str, record_total: int | None, byte_total: int | None) -> None:
-        self._name = name
-
-    def advance(self, records: int, byte_count: int) -> None:
-        if self._name == self._wanted:
-            self._left -= 1
-            if self._left == 0:
-                self._act()
-
-    @property
-    def has_come(self) -> bool:
-        return self._left <= 0
-
-
-class Deaths(SilentProgress):
-    """Replaces a machine whenever a task of a pass is done, so many times."""
-
-    def __init__(self, name: str, most: int, machines: Machines) -> None:
-        self._wanted = name
-        self._most = most
-        self._machines = machines
-        self._name = ""
-        self.count = 0
-
-    def start(self, name: str, record_total: int | None, byte_total: int | None) -> None:
-        self._name = name
-
-    def advance(self, records: int, byte_count: int) -> None:
-        if self._name == self._wanted and self.count < self._most:
-            self.count += 1
-            self._machines.kill()
-            self._machines.add()
 
 
 def compare(inputs: list[Path], folder: Path, machines: Machines, **options: Any) -> None:
@@ -138,43 +98,43 @@ def test_machines_write_the_same_bytes(folder: Path, name: str, machines: Machin
     compare(make_inputs(folder / "in", name, COUNTS), folder, machines)
 
 
-@pytest.mark.parametrize(
-    ("stage", "count"), [*some([("scatter", 9), ("scatter", 1), ("gather", 1), ("scatter", 20)], 2)]
-)
-def test_a_machine_dies(folder: Path, stage: str, count: int, machines: Machines):
-    """Of the scatter's tasks 10 count; there are 6 of the gather."""
-
-    def replace_machine() -> None:
-        machines.kill()
-        machines.add()
-
-    moment = Moment(stage, count, replace_machine)
-    inputs = make_inputs(folder / "in", "jsonl", COUNTS)
-    compare(inputs, folder, machines, to="parquet", shards=6, progress=moment)
-    assert moment.has_come
+DIVIDED = {"to": "parquet", "shards": 6}
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("stage", ["scatter", "gather"])
-def test_machines_die_one_after_the_other(
-    folder: Path, stage: str, machines: Machines, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("act", "stage", "first", "times", "counts", "options"),
+    [
+        *some([("replace", "scatter", count, 1, COUNTS, DIVIDED) for count in (9, 1, 20)], 2),
+        ("replace", "gather", 1, 1, COUNTS, DIVIDED),
+        ("add", "scatter", 3, 1, COUNTS, {}),
+        ("replace", "scatter", 1, 50, [2500] * 3, DIVIDED | {"shards": 60}),
+        ("replace", "gather", 1, 50, [900], DIVIDED | {"shards": 60}),
+    ],
+    ids=str,
+)
+def test_machines_die_and_join(
+    folder: Path,
+    machines: Machines,
+    monkeypatch: pytest.MonkeyPatch,
+    act: str,
+    stage: str,
+    first: int,
+    times: int,
+    counts: Sequence[int],
+    options: dict[str, Any],
 ):
-    """There are more than 50 tasks of the stage, and a machine dies with each of the first 50 results.
+    """One of two dies, perhaps with each of the first 50 tasks of many: that which has been there longest, in a task if it has one.
 
-    The machine that has been there longest dies, in the middle of a task if it has one.
+    Of the few tasks of a scatter 10 count.
     """
-    monkeypatch.setattr(task_plan, "LEAST_RUNS", 1)
-    deaths = Deaths(stage, 50, machines)
-    inputs = make_inputs(folder / "in", "jsonl", [2500] * 3 if stage == "scatter" else [900])
-    compare(inputs, folder, machines, to="parquet", shards=60, progress=deaths)
-    assert deaths.count == 50
-
-
-def test_machines_join(folder: Path, machines: Machines):
-    moment = Moment("scatter", 3, machines.add)
-    compare(make_inputs(folder / "in", "text", COUNTS), folder, machines, progress=moment)
+    if times > 1:
+        monkeypatch.setattr(task_plan, "LEAST_RUNS", 1)
+    moment = Moment(stage, getattr(machines, act), first, times)
+    compare(make_inputs(folder / "in", "jsonl", counts), folder, machines, progress=moment, **options)
     assert moment.has_come
-    machines.kill()
+    if act == "add":
+        machines.kill()
 
 
 def test_an_error_of_a_task_is_that_of_a_run_in_one_process(folder: Path, machines: Machines):

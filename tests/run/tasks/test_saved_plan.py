@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import recshuf
-from recshuf.errors import AlreadyCompleteError, InputError, OutputError, OutputExistsError, UsageError
+from recshuf.errors import AlreadyCompleteError, InputError, OutputExistsError, UsageError
 from recshuf.formats import list_options
 from recshuf.job.arguments import make_job
 from recshuf.job.options import OPTIONS as OPTIONS_OF_A_RUN
@@ -127,10 +127,7 @@ OTHERS: dict[str, dict[str, Any]] = {
     "seed": {"seed": 3},
     "inputs": {"inputs": "other"},
     "sizes": {"inputs": "longer/in"},
-    "format": {"to": "parquet"},
     "shards": {"shards": 3},
-    "provenance": {"provenance": True},
-    "sample": {"head_count": 50},
 }
 
 
@@ -156,33 +153,25 @@ def test_a_commit_over_the_folder_of_another_run_is_an_error(
     assert read_all(tmp_path / "out") == content
 
 
-@pytest.mark.parametrize("begins", [False, True], ids=["planned", "begun"])
-def test_a_commit_over_a_file_of_others_is_an_error(tmp_path: Path, begins: bool):
-    inputs = make_inputs(tmp_path / "in", "jsonl", COUNTS)
-    run = plan(inputs, f"{tmp_path}/out.jsonl", shards=None)
+@pytest.mark.parametrize(("begins", "replaces"), [(False, False), (True, False), (False, True)])
+def test_a_commit_over_a_file_of_others_is_an_error(tmp_path: Path, begins: bool, replaces: bool):
+    """A plan to replace a file does not replace another of its size."""
+    inputs, output = make_inputs(tmp_path / "in", "jsonl", COUNTS), tmp_path / "out.jsonl"
+    if replaces:
+        recshuf.shuffle(inputs, output, seed=1)
+    run = plan(inputs, str(output), overwrite=replaces)
     if begins:
         run.do_before_the_commit()
-    (tmp_path / "out.jsonl").write_text("hello\n")
-    for stage in STAGES:
-        refuse_late(run, stage)
-    assert (tmp_path / "out.jsonl").read_text() == "hello\n"
-    (tmp_path / "out.jsonl").unlink()
-    run.do_all()
-    assert (tmp_path / "out.jsonl").read_bytes().count(b"\n") == sum(COUNTS)
-
-
-def test_a_plan_to_replace_a_file_does_not_replace_another_of_its_size(tmp_path: Path):
-    inputs = make_inputs(tmp_path / "in", "jsonl", COUNTS)
-    output = tmp_path / "out.jsonl"
-    recshuf.shuffle(inputs, output, seed=1)
-    size = output.stat().st_size
-    run = plan(inputs, str(output), shards=None, overwrite=True)
-    recshuf.shuffle(inputs, output, seed=2, overwrite=True)
-    content = output.read_bytes()
-    assert len(content) == size
+    recshuf.shuffle(inputs, tmp_path / "other.jsonl", seed=2)
+    content = (tmp_path / "other.jsonl").read_bytes()
+    (tmp_path / "other.jsonl").rename(output)
     for stage in STAGES:
         refuse_late(run, stage)
     assert output.read_bytes() == content
+    if not replaces:
+        output.unlink()
+        run.do_all()
+        assert output.read_bytes().count(b"\n") == sum(COUNTS)
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
@@ -253,29 +242,6 @@ def test_another_engine_continues_tasks_also_when_it_first_failed(tmp_path: Path
     with pytest.raises(UsageError, match="the seed was"):
         recshuf.shuffle(inputs, f"{tmp_path}/out/", **given | {"seed": SEED + 1})
     assert recshuf.shuffle(inputs, f"{tmp_path}/out/", **given).seed == SEED
-
-
-def test_tasks_are_neither_continued_nor_dropped_by_a_run_in_one_process(
-    tmp_path: Path, output: str, inputs: list[Path]
-):
-    given = OPTIONS | {"shards": 4 if output.endswith("/") else None, "temp_dir": tmp_path}
-    run = plan(inputs, output, **given)
-    run.do(*range(8))  # all of the count, and some of the scatter
-    with pytest.raises(UsageError) as refused:
-        recshuf.shuffle(inputs, output, **given | {"seed": None}, resume=True)
-    assert str(refused.value) == (
-        "resume=True: the engine was processes, ray or tasks in the unfinished run; continue it with engine processes or ray, or run the tasks "
-        "that are left"
-    )
-    with pytest.raises(OutputError, match=r"an unfinished run left .*; give resume=True") as left:
-        recshuf.shuffle(inputs, output, **given)
-    assert (
-        "://" in output
-        or "give resume=True with engine processes or ray, or run the tasks that are left, to"
-        in str(left.value)
-    )
-    report = recshuf.shuffle(inputs, output, **given | {"seed": None, "engine": "threads"}, resume=True)
-    assert report.seed == SEED
 
 
 def test_another_version_than_that_of_the_plan_is_named(
@@ -375,6 +341,7 @@ def test_the_job_of_the_tasks_is_the_job_that_was_planned(tmp_path: Path):
 def test_paths_among_the_options_are_those_of_the_folder_where_the_plan_was_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
+    """Also of a run that is continued there."""
     for name in ("here", "here/scratch", "there"):
         (tmp_path / name).mkdir()
     (tmp_path / "in.jsonl").write_text('{"a": 1}\n{bad\n' * 300)
@@ -385,17 +352,10 @@ def test_paths_among_the_options_are_those_of_the_folder_where_the_plan_was_made
     run.do_all()
     assert os.listdir(tmp_path / "there") == os.listdir(tmp_path / "here" / "scratch") == []
     assert (tmp_path / "here" / "bad.jsonl").read_bytes().count(b"\n") == 300
-
-
-def test_a_run_with_relative_paths_among_its_options_is_continued(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    (tmp_path / "scratch").mkdir()
-    (tmp_path / "in.jsonl").write_text('{"a": 1}\n{bad\n' * 300)
-    monkeypatch.chdir(tmp_path)
-    bad = {"on_bad_record": "quarantine:bad.jsonl", "temp_dir": "scratch", "to": "parquet"}
-    die_after(3, [tmp_path / "in.jsonl"], tmp_path / "out", **bad)
-    report = shuffle([tmp_path / "in.jsonl"], tmp_path / "out", engine="threads", resume=True, **bad)
+    monkeypatch.chdir(tmp_path / "here")
+    bad["on_bad_record"] = "quarantine:more.jsonl"
+    die_after(3, [tmp_path / "in.jsonl"], tmp_path / "more", **bad)
+    report = shuffle([tmp_path / "in.jsonl"], tmp_path / "more", engine="threads", resume=True, **bad)
     assert report.quarantined == 300
+    assert sorted(os.listdir()) == ["bad.jsonl", "more.jsonl", "scratch"]
     assert os.listdir("scratch") == []
-    assert (tmp_path / "bad.jsonl").read_bytes().count(b"\n") == 300

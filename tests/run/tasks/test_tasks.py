@@ -6,33 +6,28 @@ import gzip
 import json
 import os
 import shutil
-from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import recshuf
 from recshuf.errors import InputError, OutputError, UsageError
-from recshuf.job.options import ENGINES
 from recshuf.piles.pile_set import GrowingPileSet
 from tests.support.effort import TRIES_ALL, mostly_slow
 from tests.support.numbered_files import FORMATS, make_inputs
 from tests.support.processes.task_runs import (
     HARMS,
-    SavedPlan,
-    ThreadEngine,
     die_after,
     divide_small,
     read_all,
     shuffle,
 )
-from tests.support.small_runs import read_files
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
     from pathlib import Path
+
+    import recshuf
 
 COUNTS = (300, 100, 0, 400, 3)
 
@@ -85,13 +80,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-FAST_SETTINGS = {"sample", "verified", "bytes-of-shards"}
-
-
-@pytest.mark.parametrize(
-    "setting",
-    [pytest.param(one, marks=() if one in FAST_SETTINGS else pytest.mark.slow) for one in SETTINGS],
-)
+@pytest.mark.parametrize("setting", mostly_slow(SETTINGS, "sample", "verified", "bytes-of-shards"))
 def test_options_do_what_they_do_in_one_process(folder: Path, setting: str):
     compare(make_inputs(folder / "in", "jsonl", COUNTS), folder, **SETTINGS[setting])
 
@@ -178,9 +167,7 @@ def test_a_bad_record_is_named_by_its_line_in_the_whole_input(folder: Path):
 # Runs that die
 
 
-@pytest.mark.parametrize(
-    "count", [9, 26, *(pytest.param(count, marks=pytest.mark.slow) for count in (0, 18))]
-)
+@pytest.mark.parametrize("count", mostly_slow([0, 9, 18, 26], 9, 26))
 def test_a_run_that_dies_is_continued(folder: Path, count: int):
     """10 tasks count, 14 scatter, and 3 gather."""
     inputs = make_inputs(folder / "in", "jsonl", COUNTS)
@@ -213,61 +200,6 @@ def test_what_is_lost_is_written_again(folder: Path, output: str, count: int, lo
     assert read_all(folder / "there") == read_all(folder / "here")
 
 
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [
-        ("jsonl", {"split": "a=0.6,b=0.3,c=0.1"}),
-        ("csv", {"group_by": "fields,text", "group_order": "random"}),
-    ],
-)
-def test_parts_are_those_of_a_run_in_one_process(folder: Path, name: str, options: dict[str, Any]):
-    """However the tasks are run, in whatever order, and whatever is lost."""
-    inputs = make_inputs(folder / "in", name, COUNTS)
-    given = {"shards": 7} | options
-    shuffle(inputs, folder / "here" / "out", **given)
-    for count in (5, 19, 26) if TRIES_ALL else (19, 26):
-        die_after(count, inputs, folder / "there" / "out", **given)
-        for lost in list((folder / "there" / ".out.recshuf").glob("tasks/shards-*/*/shard-00000.txt")):
-            lost.unlink()
-        shuffle(inputs, folder / "there" / "out", engine="threads", resume=True, **given)
-        assert read_files(folder / "there") == read_files(folder / "here")
-        shutil.rmtree(folder / "there" / "out")
-        (folder / "there" / ".out.recshuf.json").unlink()
-    plan = SavedPlan(inputs, f"{folder / 'there' / 'out'}/", seed=5, piles=64, memory="300MB", **given)
-    plan.do_all()
-    assert read_files(folder / "there") == read_files(folder / "here")
-    with pytest.raises(OutputError, match="complete; this task has put it in place before"):
-        plan.commit()
-
-
-def test_a_run_is_not_continued_by_another_kind_of_engine(folder: Path):
-    inputs = make_inputs(folder / "in", "text", COUNTS)
-    die_after(19, inputs, folder / "out")
-    with pytest.raises(
-        UsageError, match="the engine was processes, ray or tasks in the unfinished run; continue it with"
-    ):
-        shuffle(inputs, folder / "out", resume=True)
-
-
-class NotingEngine(ThreadEngine):
-    """Keeps the tasks that it is given."""
-
-    calls: ClassVar[list[Callable[[], object]]] = []
-
-    def run(self, function: Any, tasks: Any, workers: int) -> Generator[Any, None, None]:
-        NotingEngine.calls += [partial(function, task) for task in tasks]
-        yield from super().run(function, tasks, workers)
-
-
-def test_the_task_of_a_run_that_has_ended_does_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(ENGINES, "noting", f"{__name__}:NotingEngine")
-    shuffle(make_inputs(folder / "in", "text", COUNTS), folder / "there" / "out", engine="noting")
-    for call in NotingEngine.calls[::10]:
-        with pytest.raises((OutputError, UsageError)):
-            call()
-    assert sorted(os.listdir(folder / "there")) == [".out.recshuf.json", "out"]
-
-
 def test_an_error_of_a_task_leaves_what_is_needed_to_continue(folder: Path, monkeypatch: pytest.MonkeyPatch):
     inputs = make_inputs(folder / "in", "text", COUNTS)
     shuffle(inputs, folder / "here" / "out")
@@ -283,21 +215,15 @@ def test_an_error_of_a_task_leaves_what_is_needed_to_continue(folder: Path, monk
 # What tasks cannot do
 
 
-def test_a_pipe_is_refused(folder: Path):
+def test_what_engines_cannot_do_is_refused(folder: Path):
     inputs = make_inputs(folder / "in", "text", COUNTS)
     os.mkfifo(folder / "out.txt")
-    with pytest.raises(UsageError, match="engine: other processes cannot write a stream; give a file or"):
-        shuffle(inputs, folder / "out.txt", engine="threads")
-
-
-@pytest.mark.parametrize("engine", ["local", "tasks"])
-def test_the_address_of_another_engine_is_refused(engine: str):
-    with pytest.raises(UsageError, match=r"ray_address 10\.0\.0\.1:6379: is used with engine ray only"):
-        recshuf.shuffle("in", "out/", engine=engine, ray_address="10.0.0.1:6379")
-
-
-def test_an_unknown_engine_is_refused():
-    with pytest.raises(
-        UsageError, match="engine 'spark' is not possible; choose one of local, processes, ray, tasks"
+    address = {"ray_address": "10.0.0.1:6379"}
+    for output, options, said in (
+        ("out.txt", {"engine": "threads"}, "engine: other processes cannot write a stream; give a file or"),
+        ("out", {"engine": "local"} | address, r"ray_address 10\.0\.0\.1:6379: is used with engine ray only"),
+        ("out", {"engine": "tasks"} | address, r"ray_address 10\.0\.0\.1:6379: is used with engine ray only"),
+        ("out", {"engine": "spark"}, "'spark' is not possible; choose one of local, processes, ray, tasks"),
     ):
-        recshuf.shuffle("in", "out", engine="spark")
+        with pytest.raises(UsageError, match=said):
+            shuffle(inputs, folder / output, **options)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import resource
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,10 +12,11 @@ import recshuf
 from recshuf.api import runs
 from recshuf.job import sizing as pile_sizing
 from recshuf.job.options import ENGINES
-from tests.support.small_runs import change_plans
+from tests.support.numbered_files import make_inputs
+from tests.support.small_runs import Listener, change_plans, read_files
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
+    from collections.abc import Callable, Generator, Iterator, Sequence
 
     import pytest
 
@@ -27,6 +30,11 @@ def flip(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
+
+
+def replace_by_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
 
 
 HARMS: dict[str, Callable[[Path], None]] = {"cut": cut, "flipped": flip, "deleted": Path.unlink}
@@ -112,6 +120,17 @@ def die_after(count: int, *arguments: Any, **options: Any) -> None:
     raise AssertionError("there were not so many tasks")
 
 
+@contextmanager
+def limit_files(byte_count: int) -> Iterator[None]:
+    """Let no file grow larger."""
+    old = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (byte_count, old[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, old)
+
+
 class SavedPlan:
     """The tasks of a plan, by their numbers."""
 
@@ -136,3 +155,71 @@ class SavedPlan:
 
     def do_all(self) -> None:
         self.do(*range(self.last + 1))
+
+
+class TwinPlan(SavedPlan):
+    """The tasks of a run into ``there``, and what one process has written to ``here``.
+
+    Parameters
+    ----------
+    spoil
+        Makes bad lines of some lines of every other input, which are set aside.
+    earlier
+        Options of a run whose output is replaced.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        kind: str = "jsonl",
+        name: str = "out/",
+        *,
+        counts: Sequence[int] = (100, 0, 60),
+        spoil: Callable[[bytes], bytes] | None = None,
+        earlier: dict[str, Any] | None = None,
+        **options: Any,
+    ) -> None:
+        self.folder = folder / "there"
+        self.inputs = make_inputs(folder / "in", kind, counts)
+        for path in self.inputs[::2] if spoil else ():
+            path.write_bytes(spoil(path.read_bytes()))
+        for place in (folder / "here", self.folder):
+            place.mkdir()
+            self.output, self.options = f"{place}/{name}", {"seed": 5, "memory": "300MB"} | options
+            if spoil:
+                self.options |= {"on_bad_record": f"quarantine:{place}/bad.jsonl"}
+            if earlier is not None:
+                recshuf.shuffle(self.inputs[0], self.output, **self.options | earlier)
+            if place != self.folder:
+                self.shuffle(temp_dir=None)
+        super().__init__(self.inputs, self.output, **self.options)
+        self.work = self.folder / f".{name.rstrip('/')}.recshuf"
+        self.whole = read_files(folder / "here")
+
+    def shuffle(self, **options: Any) -> None:
+        recshuf.shuffle(self.inputs, self.output, **self.options | options)
+
+    def check(self) -> None:
+        """Check that the output is that of the run in one process, and that nothing else is there."""
+        assert read_files(self.folder) == self.whole
+
+
+class Moment(Listener):
+    """Does something when a part of a pass is done: from one on, so many times."""
+
+    def __init__(self, name: str, act: Callable[[], object], first: int = 1, times: int = 1) -> None:
+        super().__init__(self._note)
+        self._name, self._act = name, act
+        self._acts = range(first, first + times)
+        self._parts = 0
+
+    def _note(self) -> None:
+        if self.passes[-1] == self._name:
+            self._parts += 1
+            if self._parts in self._acts:
+                self._act()
+
+    @property
+    def has_come(self) -> bool:
+        """Whether all of it was done."""
+        return self._parts >= self._acts[-1]

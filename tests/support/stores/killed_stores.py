@@ -9,8 +9,6 @@ import traceback
 from select import select
 from typing import TYPE_CHECKING
 
-import recshuf
-
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
@@ -46,9 +44,3 @@ def list_files(store: Path) -> set[str]:
     names = sorted(path.relative_to(store).as_posix() for path in store.rglob("*") if path.is_file())
     assert sum(name.startswith("snapshot-") for name in names) == 1
     return {"snapshot" if name.startswith("snapshot-") else name for name in names}
-
-
-def read_ids(store: Path) -> list[int]:
-    """Return the column ``id`` of all records, in order."""
-    loader = recshuf.PileLoader(store, 1024, columns=["id"], drop_last=False)
-    return [number for batch in loader for number in batch["id"].tolist()]

@@ -163,6 +163,20 @@ def test_memory_of_resident_piles_stays_within_its_limit(make: Make, piles: int,
 # Sealed sets
 
 
+def test_what_was_sealed_is_not_written_again_when_more_piles_leave_memory(make: Make) -> None:
+    store = make(set_sizes=(None, None), resident_bytes=40_000, set_prefix="set")
+    filled = Filling([])
+    for number, count in enumerate((2000, 4000)):
+        (batch,), before = Filling([count], seed=count).batches, store.resident_count
+        batch.origin = Origin(number, 0)
+        filled.batches.append(batch)
+        batch.add_to(store)
+        assert 0 < store.resident_count < before
+        store.complete(number, store.digests_of(number).sum(), describe(number))
+        assert seal_all(store) == {number}
+    assert read(store) == filled.sorted()
+
+
 def test_a_set_of_other_columns_or_piles_is_not_adopted(make: Make, scratch: SetFolder) -> None:
     store = make(set_prefix="set")
     fill(store, 100)

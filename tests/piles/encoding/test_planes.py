@@ -92,11 +92,13 @@ def storage_of(kind: pa.DataType) -> pa.DataType:
     return kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
 
 
-ANY = kinds() | st.sampled_from([(Label(), lambda k: [k, k + 1]), (WORDS, lambda k: list(range(k % 4)))])
+EXTENSIONS = [(Label(), lambda k: [k, k + 1]), (WORDS, lambda k: list(range(k % 4)))]
+VARIABLE = st.sampled_from([LEAVES["text"], LEAVES["dictionary"], LEAVES["bytes"], EXTENSIONS[1]])
+COLUMNS = st.tuples(kinds() | st.sampled_from(EXTENSIONS), VARIABLE)
 
 
-@settings(max_examples=examples(300), deadline=None)
-@given(data=st.data(), chosen=st.tuples(ANY, ANY), nulls=st.sampled_from([0, 0.3]), offset=st.integers(0, 3))
+@settings(max_examples=examples(400), deadline=None)
+@given(data=st.data(), chosen=COLUMNS, nulls=st.sampled_from([0, 0.3]), offset=st.integers(0, 3))
 def test_records_of_any_type_come_back_in_any_order(
     data: st.DataObject, chosen: Any, nulls: float, offset: int
 ) -> None:

@@ -153,3 +153,22 @@ def test_a_scatter_deletes_what_a_dead_one_left_before_its_first_snapshot(
         "snapshot-000001.json",
         "scatter-00000.piles",
     }
+
+
+def test_a_snapshot_is_that_of_the_store_that_is_leased(
+    tmp_path: Path, inputs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, find = tmp_path / "store", StoreFolder.find
+    recshuf.scatter(inputs, store)
+
+    def overtaken(folder: StoreFolder) -> Any:
+        monkeypatch.setattr(StoreFolder, "find", find)
+        found = folder.find()
+        drop_store(store)
+        recshuf.scatter(inputs, store)
+        return found
+
+    monkeypatch.setattr(StoreFolder, "find", overtaken)
+    opened, lease = StoreFolder(store).open()
+    lease.close()
+    assert opened == StoreFolder(store).find()

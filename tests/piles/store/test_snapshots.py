@@ -45,6 +45,22 @@ def folder(tmp_path: Path) -> StoreFolder:
     return made
 
 
+def test_a_commit_that_another_follows_at_once_is_none_that_failed(
+    folder: StoreFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its snapshot is no longer the newest when it looks, though the newest builds on it."""
+    link = os.link
+
+    def link_and_be_followed(*paths: Any) -> None:
+        monkeypatch.setattr(os, "link", link)
+        link(*paths)
+        add(folder, "other")
+
+    monkeypatch.setattr(os, "link", link_and_be_followed)
+    add(folder, "mine")
+    assert names_of(folder) == ["mine", "other"]
+
+
 def test_whoever_makes_the_same_store_later_gets_the_first(folder: StoreFolder) -> None:
     found = folder.create(Snapshot.new(6, 8))
     assert (found.seed, found.pile_count) == (5, 4)

@@ -157,13 +157,7 @@ class RecordCodec:
         return np.concatenate(parts).view(np.uint64)
 
     def unpack_words(self, slices: Sequence[Payload], place: int = 0) -> NDArray[np.uint64]:
-        """Return a last column of 8 bytes of the records of one or more slices, as one number each.
-
-        Parameters
-        ----------
-        place
-            How many columns of 8 bytes follow it.
-        """
+        """Return a column of 8 bytes of slices, which `place` others follow as the last ones, as one number for each record."""
         parts = []
         for data, count in slices:
             end = len(data) - self.overhead_bytes - place * count * KEY_BYTES

@@ -152,10 +152,7 @@ _REMEDIES = {errno.EMFILE: "raise ulimit -n", errno.EACCES: "make it readable"}
 class PileSet:
     """One file of regions, whose slices are all written. Used by many threads.
 
-    Parameters
-    ----------
-    sums
-        Records in each region, and bytes of its slices before compression, shape ``(2, R)``.
+    `sums` are the records in each region, and bytes of its slices before compression, shape ``(2, R)``.
     """
 
     def __init__(

@@ -75,10 +75,7 @@ class PackedRecords:
     def take(self, index: NDArray[np.intp], memory: Allocate = allocate) -> Records:
         """Return them in the order of a permutation, copied. Frees the slices: it can be called once.
 
-        Parameters
-        ----------
-        memory
-            Where columns of a fixed size lie afterwards, and others are joined before.
+        In `memory`, columns of a fixed size lie afterwards, and others are joined before.
         """
         records = self._codec.unpack_ordered(self._payloads, Order(index), memory)
         return records if self._added is None else shift_sources(records, self._added[index])

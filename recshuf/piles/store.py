@@ -199,15 +199,10 @@ class Store:
             self.sources[base + index] = self.sources.get(base + index, InputCount(0, Digest())) + count
 
     def seal_next(self) -> SealedSet | None:
-        """Seal a complete pile set, if piles have been spilled and the store keeps its sets.
+        """Seal a complete pile set, if piles have been spilled and the store keeps its sets, and return its entry; each once.
 
         Records of the set in memory are written, too, and stay in memory, so that a later run can adopt the whole set.
         A set without records has no file, and is never sealed.
-
-        Returns
-        -------
-        SealedSet | None
-            Its entry; None if there is none to seal. Each set is returned once.
         """
         entry = self._seal_one()
         if entry is not None and self._plan.syncs_sets:
@@ -255,10 +250,7 @@ class Store:
     def adopt(self, entry: SealedSet, *, reads_all: bool = True) -> None:
         """Adopt a sealed set; piles are no longer kept in memory. Of a set without a file, only the sources are counted.
 
-        Parameters
-        ----------
-        reads_all
-            Whether every slice is verified now, not only when it is loaded.
+        If it `reads_all`, every slice is verified now, not only when it is loaded.
         """
         if not entry.name:
             self._count_sources({index: InputCount.unpack(count) for index, *count in entry.counts})

@@ -251,13 +251,7 @@ class RegionCache:
 
 
 class CachedPileFile(PileFile):
-    """A set of a store, whose regions are kept in a cache.
-
-    Parameters
-    ----------
-    folder, part
-        What the paths of its regions and of their parts begin with.
-    """
+    """A set of a store, whose regions are kept in a cache: their paths begin with `folder`, those of their parts with `part`."""
 
     def __init__(self, file: PileFile, cache: RegionCache, folder: str, part: str) -> None:
         super().__init__(file.name, file.remedy)

@@ -60,12 +60,8 @@ def _number_sources(sets: Iterable[SetDescription], inputs: Sequence[str]) -> tu
 class StoredPiles(Regions):
     """All regions of the sets in a snapshot, by default the newest. Used by many threads.
 
-    Sets and their order are those of the snapshot. An instance can be pickled, and used after a fork.
-
-    Parameters
-    ----------
-    checks_footers
-        Whether those of sets are read, and compared with the snapshot, also where it has them.
+    Sets and their order are those of the snapshot. An instance can be pickled, and used after a fork. If it `checks_footers`,
+    those of sets are read, and compared with the snapshot, also where it has them.
     """
 
     def __init__(self, store: Any, snapshot: int | None = None, *, checks_footers: bool = False) -> None:

@@ -321,13 +321,8 @@ def _fit_job(job: Job, snapshot: Snapshot) -> Job:
 
 
 def _are_paths(data: Any) -> bool:
-    if isinstance(data, str | os.PathLike):
-        return True
-    return (
-        isinstance(data, list | tuple)
-        and bool(data)
-        and all(isinstance(one, str | os.PathLike) for one in data)
-    )
+    parts = data if isinstance(data, list | tuple) else [data]
+    return bool(parts) and all(isinstance(one, str | os.PathLike) for one in parts)
 
 
 class PileStore:

@@ -254,12 +254,7 @@ def scatter_sets(
 ) -> list[ScatteredSets]:
     """Write the records of some inputs to pile sets of a name in each part, synced to disk.
 
-    `cleanup` withdraws the quarantine unless it is settled.
-
-    Parameters
-    ----------
-    finder
-        Tells the part of records, if there are several.
+    `cleanup` withdraws the quarantine unless it is settled. `finder` tells the part of records, if there are several.
     """
     if job.quarantine is not None and not load_format(inputs.format).traits.sets_bad_aside:
         formats = " or ".join(list_formats(lambda traits: traits.sets_bad_aside))

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
 import recshuf
 from tests.support.effort import mostly_slow
+from tests.support.stores.small_stores import append, expire, write
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,7 +22,9 @@ if TYPE_CHECKING:
 COUNT = 400
 KINDS = ("parquet", "jsonl", "csv", "schema", "writer")
 HOLES = (None, 0, COUNT - 1)
-SIZED = pa.list_(pa.int16(), 2)
+NAMES = ("whole", "n", "pair", "inner", "text")
+HELD = {"csv": NAMES[:2], "jsonl": ("whole", "n", "text")}
+"""Columns of kinds that cannot hold all of them."""
 
 
 def make_table(hole: int | None) -> pa.Table:
@@ -30,33 +34,26 @@ def make_table(hole: int | None) -> pa.Table:
     inner = [*pairs]
     if hole is not None:
         numbers[hole], pairs[hole], inner[hole] = None, None, [None, 1]
-    whole = np.arange(COUNT)
-    columns = {"whole": whole, "n": numbers, "pair": pa.array(pairs, SIZED), "inner": pa.array(inner, SIZED)}
-    return pa.table(columns | {"text": [None if one is None else str(one) for one in numbers]})
+    sized = pa.list_(pa.int16(), 2)
+    columns = {"whole": np.arange(COUNT), "n": numbers, "pair": pa.array(pairs, sized)}
+    texts = [None if one is None else str(one) for one in numbers]
+    return pa.table(columns | {"inner": pa.array(inner, sized), "text": texts})
 
 
-def find_types(store: Any, **options: Any) -> dict[str, set[type]]:
-    """Return the types of each column in all batches of two epochs."""
-    found: dict[str, set[type]] = {}
-    for epoch in (0, 1):
-        for batch in recshuf.PileLoader(store, 16, epoch=epoch, drop_last=False, **options):
+def check_types(store: Path, hole: int | None, names: tuple[str, ...] = NAMES) -> None:
+    """Check the type of each column in all batches of two epochs, and of a mix."""
+    lacking = np.ndarray if hole is None else pa.Array
+    expected = {name: {np.ndarray if name == "whole" else lacking} for name in names if name != "text"}
+    if "text" in names:
+        expected["text"] = {list}
+    loaders = [recshuf.PileLoader(store, 16, epoch=epoch, drop_last=False) for epoch in (0, 1)]
+    for loader in (*loaders, recshuf.MixLoader({store: 1}, 16, columns=[*names])):
+        found: dict[str, set[type]] = {}
+        for batch in loader:
             for name, column in batch.items():
                 kinds = (kind for kind in (np.ndarray, pa.Array, list) if isinstance(column, kind))
                 found.setdefault(name, set()).add(next(kinds))
-    return found
-
-
-def expect(hole: int | None, names: list[str]) -> dict[str, set[type]]:
-    lacking = pa.Array if hole is not None else np.ndarray
-    kinds = {
-        "whole": np.ndarray,
-        "n": lacking,
-        "pair": lacking,
-        "inner": lacking,
-        "text": list,
-        "extra": pa.Array,
-    }
-    return {name: {kinds[name]} for name in names}
+        assert found == expected
 
 
 @pytest.mark.parametrize(
@@ -64,50 +61,35 @@ def expect(hole: int | None, names: list[str]) -> dict[str, set[type]]:
     mostly_slow(product(KINDS, HOLES), *zip(KINDS, cycle(HOLES), strict=False), ("writer", 0)),
 )
 def test_a_column_has_one_type(tmp_path: Path, kind: str, hole: int | None) -> None:
-    table, store, names = make_table(hole), tmp_path / "store", ["whole", "n", "pair", "inner", "text"]
-    options: dict[str, Any] = {}
+    names, store = HELD.get(kind, NAMES), tmp_path / "store"
+    table = make_table(hole).select(names)
+    path = tmp_path / f"a.{'jsonl' if kind == 'schema' else kind}"
     if kind == "writer":
-        with recshuf.PileWriter(store, "a", piles=5, seed=3) as writer:
-            for part in table.to_batches(max_chunksize=70):
-                writer.write(part)
-    else:
-        path = tmp_path / f"a.{'jsonl' if kind == 'schema' else kind}"
-        if kind == "parquet":
-            pq.write_table(table, path, row_group_size=50)
-        elif kind == "csv":
-            names = ["whole", "n"]
-            rows = [f"{one['whole']},{'' if one['n'] is None else one['n']}\n" for one in table.to_pylist()]
-            path.write_text("".join(["whole,n\n", *rows]))
-        else:
-            # What is null is missing in one half of the files.
-            rows = table.drop_columns(["pair", "inner"] if kind == "jsonl" else []).to_pylist()
-            lines = [
-                {name: value for name, value in row.items() if value is not None or row["whole"] % 2}
-                for row in rows
-            ]
-            path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-            names = list(rows[0])
-            if kind == "schema":
-                options["schema"] = table.schema
+        write(store, "a", *table.to_batches(max_chunksize=70), piles=5)
+    elif kind == "parquet":
+        pq.write_table(table, path, row_group_size=50)
+    elif kind == "csv":
+        pa.csv.write_csv(table, path)
+    else:  # what is null is missing in one half of the records
+        rows = (
+            {name: value for name, value in row.items() if value is not None or row["whole"] % 2}
+            for row in table.to_pylist()
+        )
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    if kind != "writer":
+        options = {"schema": table.schema} if kind == "schema" else {}
         recshuf.scatter(path, store, seed=3, piles=5, **options)
-    assert find_types(store) == expect(hole, names)
-    mixed = recshuf.MixLoader({store: 1}, 16)
-    assert {name: type(column) is np.ndarray for batch in mixed for name, column in batch.items()} == {
-        name: kinds == {np.ndarray} for name, kinds in expect(hole, names).items()
-    }
+    check_types(store, hole, names)
 
 
 def test_slices_and_compactions_keep_what_is_known(tmp_path: Path) -> None:
     store = tmp_path / "store"
-    with recshuf.PileWriter(store, "a", piles=3, seed=3) as writer:
-        writer.write(make_table(None))
-    names = ["whole", "n", "pair", "inner", "text"]
-    with recshuf.PileStore(store).update() as update:
-        update.append(make_table(7), time=5)
-    assert find_types(store) == expect(7, names)
+    write(store, "a", make_table(None), piles=3)
+    check_types(store, None)
+    append(store, make_table(7), time=5)
+    check_types(store, 7)
     recshuf.compact(store, sets=1)
-    assert find_types(store) == expect(7, names)
-    with recshuf.PileStore(store).update() as update:
-        update.append(make_table(None), time=9)
-        update.expire(before=9)
-    assert find_types(store) == expect(None, names)
+    check_types(store, 7)
+    append(store, make_table(None), time=9)
+    expire(store, before=9)
+    check_types(store, None)

@@ -11,7 +11,7 @@ import pytest
 
 import recshuf
 from recshuf.errors import AlreadyCompleteError
-from tests.support.effort import TRIES_ALL
+from tests.support.effort import TRIES_ALL, mostly_slow
 from tests.support.numbered_files import make_inputs
 from tests.support.processes.deaths import die_everywhere, dies
 from tests.support.small_runs import read_files, spill
@@ -40,10 +40,11 @@ KINDS = {
     "shards, in memory": Kind("parquet", "out/", {"shards": 3}, spills=False),
     "shards, sample": Kind("hdf5", "out/", {"shards": 2, "head_count": 70}),
     "shards, groups": Kind("parquet", "out/", {"shards": 3, "group_by": "tag"}),
-    "shards, split, replaced": Kind("csv", "out/", {"shards": 3, "split": "a=0.6,b=0.4"}, replaces=True),
     "shards, in new folders": Kind("csv", "new/folder/out/", {}, spills=False),
     "shards, converted": Kind("jsonl", "out/", {"to": "parquet", "shards": 2, "provenance": True}),
-    "shards, bad records": Kind("jsonl", "out/", {"to": "hdf5", "shards": 2}, replaces=True),
+    "parts, bad records": Kind(
+        "jsonl", "out/", {"to": "hdf5", "split": "a=0.6,b=0.4", "split_by": "id"}, replaces=True
+    ),
     "shards, verified": Kind("text", "out/", {"shards": 2, "verify": True}),
     "file": Kind("csv", "out.csv.gz", {}),
     "file, replaced": Kind("parquet", "out.parquet", {}, spills=False, replaces=True),
@@ -51,11 +52,7 @@ KINDS = {
     "file, piles elsewhere": Kind("hdf5", "out.h5", {"temp_dir": "piles"}),
 }
 
-FAST_KINDS = {
-    "shards, bad records",
-    "file, replaced",
-    "file, piles elsewhere",
-}
+FAST_KINDS = ("parts, bad records", "file, replaced", "file, piles elsewhere")
 
 
 def pick(files: dict[str, bytes], output: str) -> dict[str, bytes]:
@@ -63,9 +60,7 @@ def pick(files: dict[str, bytes], output: str) -> dict[str, bytes]:
     return {path: content for path, content in files.items() if path == output or path.startswith(output)}
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in FAST_KINDS else pytest.mark.slow) for name in KINDS]
-)
+@pytest.mark.parametrize("name", mostly_slow(KINDS, *FAST_KINDS))
 def test_a_run_that_dies_before_any_change_is_continued_to_the_same_bytes(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ):

@@ -15,21 +15,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import recshuf
-from recshuf.errors import (
-    AlreadyCompleteError,
-    CheckError,
-    InputError,
-    OutputExistsError,
-    RecshufWarning,
-    UsageError,
-)
+from recshuf.errors import CheckError, OutputExistsError, RecshufWarning
 from recshuf.piles.groups import Groups
 from recshuf.records import value_keys
 from recshuf.records.value_keys import ValueKeys
 from tests.support.effort import examples
+from tests.support.formats.conversion_data import read_columns
+from tests.support.numbered_files import make_inputs
 from tests.support.processes.killed_runs import read_journal, run, run_and_die
 from tests.support.processes.task_runs import die_after, divide_small, shuffle
-from tests.support.small_runs import change_plans, put_in_place, read_files, spill
+from tests.support.small_runs import change_plans, put_in_place, read_files
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -106,15 +101,6 @@ def test_bytes_of_lines_count_and_an_unended_line_equals_one_that_ends(tmp_path:
     assert report.features["dedup"]["dropped"] == 3
 
 
-def test_files_in_another_order_give_the_same_lines(tmp_path: Path):
-    paths = make_repeated(tmp_path / "in")
-    outputs = []
-    for order in (paths, paths[::-1], [*paths, *paths]):
-        recshuf.shuffle(order, tmp_path / "out.jsonl", dedup="record", seed=SEED, overwrite=True)
-        outputs.append((tmp_path / "out.jsonl").read_bytes())
-    assert outputs == outputs[:1] * 3
-
-
 # Fields
 
 
@@ -150,12 +136,7 @@ def test_values_of_fields_tell_records_apart_and_those_without_one_are_kept(
             with pytest.MonkeyPatch.context() as patch:
                 change_plans(patch, **plan)
                 report = recshuf.shuffle(path, output, dedup=fields, seed=SEED, overwrite=True)
-            rows = (
-                pq.read_table(output).to_pylist()
-                if to == "parquet"
-                else map(json.loads, output.read_text().splitlines())
-            )
-            assert sorted(row["id"] for row in rows) == kept, fields
+            assert sorted(read_columns(output)["id"]) == kept, fields
             assert report.features["dedup"] == {
                 "fields": fields.split(","),
                 "kept": len(kept),
@@ -195,38 +176,28 @@ def test_whole_rows_of_parquet_with_nulls_nan_and_nested_values(tmp_path: Path):
 
 
 def test_rows_of_all_datasets_of_hdf5(tmp_path: Path):
-    ids, images = np.array([3, 1, 3, 3, 1]), np.array([[1, 2], [0, 0], [1, 2], [1, 3], [0, 0]], np.float32)
+    ids, images = [3, 1, 3, 3, 1], [[1, 2], [0, 0], [1, 2], [1, 3], [0, 0]]
     with h5py.File(tmp_path / "in.h5", "w") as file:
         file["id"], file["image"] = ids, images
     for dedup, kept in {"record": [0, 1, 3], "id": [0, 1], "image": [0, 1, 3]}.items():
         recshuf.shuffle(tmp_path / "in.h5", tmp_path / "out.h5", dedup=dedup, seed=SEED, overwrite=True)
-        with h5py.File(tmp_path / "out.h5") as file:
-            rows = sorted(zip(file["id"][:].tolist(), map(tuple, file["image"][:].tolist()), strict=True))
-        assert rows == sorted((int(ids[row]), tuple(images[row].tolist())) for row in kept)
+        found = read_columns(tmp_path / "out.h5")
+        rows = sorted(zip(found["id"], found["image"], strict=True))
+        assert rows == sorted((ids[row], images[row]) for row in kept)
 
 
-def test_provenance_is_that_of_the_first_record(tmp_path: Path):
-    for index, numbers in enumerate([(5, 6, 5), (6, 7, 5, 8)]):
-        (tmp_path / f"in{index}.jsonl").write_text("".join(f'{{"x": {number}}}\n' for number in numbers))
-    recshuf.shuffle(
-        [tmp_path / "in0.jsonl", tmp_path / "in1.jsonl"],
-        tmp_path / "out.parquet",
-        dedup="x",
-        seed=SEED,
-        provenance=True,
+def test_provenance_is_that_of_the_first_record_and_bad_ones_are_set_aside_before(tmp_path: Path):
+    for index, lines in enumerate([(5, 6, "?", 5), (6, 7, 5, "?", 8)]):
+        (tmp_path / f"in{index}.jsonl").write_text("".join(f'{{"x": {line}}}\n' for line in lines))
+    options = {"provenance": True, "on_bad_record": f"quarantine:{tmp_path}/bad"}
+    report = recshuf.shuffle(
+        f"{tmp_path}/in*.jsonl", tmp_path / "out.parquet", dedup="x", seed=SEED, **options
     )
     rows = pq.read_table(tmp_path / "out.parquet").to_pylist()
     found = {row["x"]: (row["source_file"][-9:-6], row["source_row"]) for row in rows}
-    assert found == {5: ("in0", 0), 6: ("in0", 1), 7: ("in1", 1), 8: ("in1", 3)}
-
-
-def test_bad_records_are_set_aside_before_others_are_compared(tmp_path: Path):
-    (tmp_path / "in.jsonl").write_text('{"x": 1}\n{bad\n{"x": 1}\n{bad\n{"x": 2}\n')
-    report = recshuf.shuffle(
-        tmp_path / "in.jsonl", tmp_path / "out.parquet", dedup="x", on_bad_record=f"quarantine:{tmp_path}/bad"
-    )
-    assert (report.records, report.quarantined, report.records_written) == (5, 2, 2)
-    assert report.features["dedup"]["dropped"] == 1
+    assert found == {5: ("in0", 0), 6: ("in0", 1), 7: ("in1", 1), 8: ("in1", 4)}
+    assert (report.records, report.quarantined, report.records_written) == (9, 2, 4)
+    assert report.features["dedup"]["dropped"] == 3
 
 
 # Hashes
@@ -261,33 +232,6 @@ def test_different_values_of_one_hash_are_an_error(
 # Plans, tasks, deaths
 
 
-def make_repeated(folder: Path) -> list[Path]:
-    """Write four files of lines, many of which repeat others of the same and of other files; one is empty."""
-    folder.mkdir()
-    paths = [folder / f"in{index}.jsonl" for index in range(4)]
-    for index, path in enumerate(paths):
-        numbers = [] if index == 2 else [(number * 7 + index) % 90 for number in range(60 + 40 * index)]
-        path.write_text("".join(f'{{"id": {number}, "x": "{"y" * (number % 20)}"}}\n' for number in numbers))
-    return paths
-
-
-@pytest.mark.parametrize("dedup", ["record", "x"])
-def test_the_same_bytes_however_the_run_is_planned(
-    tmp_path: Path, dedup: str, monkeypatch: pytest.MonkeyPatch
-):
-    paths, outputs = make_repeated(tmp_path / "in"), []
-    divide_small(monkeypatch)
-    for options in (
-        {},
-        {"piles": 1},
-        {"piles": 900, "memory": "80MB", "workers": 3},
-        {"engine": "threads", "piles": 64, "memory": "300MB"},
-    ):
-        report = run(paths, tmp_path / "out", dedup=dedup, overwrite=True, verify=True, **options)
-        outputs.append((read_files(tmp_path / "out"), report.features, report.inputs))
-    assert outputs == outputs[:1] * 4
-
-
 def test_tasks_know_what_was_dropped_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """A task whose records all repeat those of an earlier one leaves no record; one that dies is continued."""
     divide_small(monkeypatch, block_bytes=300)
@@ -303,43 +247,34 @@ def test_tasks_know_what_was_dropped_before(tmp_path: Path, monkeypatch: pytest.
     assert read_all(tmp_path / "out") == b"".join(expect(lines, 5))
 
 
-@pytest.mark.parametrize(
-    "parts", [1, 3, 4, *(pytest.param(one, marks=pytest.mark.slow) for one in (2, 5, 6))]
-)
-@pytest.mark.parametrize("dedup", ["x", pytest.param("record", marks=pytest.mark.slow)])
-def test_a_run_that_died_is_continued_and_counts_what_was_dropped_before(
-    tmp_path: Path, dedup: str, parts: int, monkeypatch: pytest.MonkeyPatch
-):
-    paths = make_repeated(tmp_path / "in")
-    with monkeypatch.context() as patch:
-        spill(patch)
-        whole = run(paths, tmp_path / "whole", dedup=dedup)
-        run_and_die(parts, paths, tmp_path / "out", dedup=dedup)
-        report = run(paths, tmp_path / "out", dedup=dedup, resume=True, verify=True)
-    assert read_files(tmp_path / "out") == read_files(tmp_path / "whole")
-    assert (report.features, report.inputs) == (whole.features, whole.inputs)
-    with pytest.raises(AlreadyCompleteError):
-        run(paths, tmp_path / "out", dedup=dedup, resume=True)
-    for other in (None, "id"):
-        with pytest.raises(OutputExistsError, match="it was written with dedup"):
-            run(paths, tmp_path / "out", dedup=other, resume=True)
-
-
 def test_shards_that_count_other_repeats_are_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Another memory limit may read other batches, which drop more or fewer repeats before records go to piles."""
-    paths = make_repeated(tmp_path / "in")
-    whole = run(paths, tmp_path / "whole", dedup="record")
+    paths = make_inputs(tmp_path / "in", "jsonl", [60, 100, 140])
+    whole = run(paths, tmp_path / "whole", dedup="pad")
     with monkeypatch.context() as patch:
         change_plans(patch, block_bytes=100)
-        run_and_die(2, paths, tmp_path / "out", dedup="record")
+        run_and_die(2, paths, tmp_path / "out", dedup="pad")
     assert sum("shard" in entry for entry in read_journal(tmp_path / "out")) == 2
     with pytest.warns(RecshufWarning, match="has changed since it was written; it is written again"):
-        report = run(paths, tmp_path / "out", dedup="record", resume=True)
+        report = run(paths, tmp_path / "out", dedup="pad", resume=True)
     assert read_files(tmp_path / "out") == read_files(tmp_path / "whole")
     assert report.features == whole.features
 
 
 # Verify
+
+
+@pytest.mark.parametrize("to", ["jsonl", "parquet"])
+def test_the_manifest_tells_what_was_compared(tmp_path: Path, to: str):
+    """Lines of other bytes are different records, also where they are equal rows."""
+    (tmp_path / "in.jsonl").write_text('{"x": 1}\n{"x":1}\n{"x": 1}\n{"x": 2}\n')
+    options = {"to": to, "seed": SEED}
+    recshuf.shuffle(tmp_path / "in.jsonl", f"{tmp_path}/out/", dedup="record", verify=True, **options)
+    report = recshuf.verify(tmp_path / "in.jsonl", tmp_path / "out")
+    assert (report.is_equal, report.records, report.records_written) == (True, 4, 3)
+    for other in (None, "x"):
+        with pytest.raises(OutputExistsError, match="it was written with dedup"):
+            recshuf.shuffle(tmp_path / "in.jsonl", f"{tmp_path}/out/", dedup=other, resume=True, **options)
 
 
 def test_verify_finds_a_wrong_copy_a_missing_record_and_one_too_many(tmp_path: Path):
@@ -364,50 +299,6 @@ def test_verify_finds_a_wrong_copy_a_missing_record_and_one_too_many(tmp_path: P
         if missing:
             assert [place.index for place in report.missing_places] == [3]
     assert not recshuf.verify(path, output)
-
-
-@pytest.mark.parametrize("to", ["jsonl", "parquet"])
-def test_verify_finds_the_option_in_the_manifest(tmp_path: Path, to: str):
-    """Lines of other bytes are different records, also where they are equal rows."""
-    (tmp_path / "in.jsonl").write_text('{"x": 1}\n{"x":1}\n{"x": 1}\n{"x": 2}\n')
-    recshuf.shuffle(tmp_path / "in.jsonl", f"{tmp_path}/out/", dedup="record", to=to, verify=True)
-    report = recshuf.verify(tmp_path / "in.jsonl", tmp_path / "out")
-    assert (report.is_equal, report.records, report.records_written) == (True, 4, 3)
-
-
-# Refused
-
-
-@pytest.mark.parametrize(
-    ("name", "options", "message"),
-    [
-        ("in.txt", {"dedup": "user"}, "^dedup user: text has no fields; give format=.jsonl. or csv if"),
-        ("in.jsonl", {"dedup": "usr"}, "^dedup: no record has a value of 'usr'; name a field that some have$"),
-        ("in.jsonl", {"dedup": "x,usr"}, "^dedup: no record has a value of 'usr'"),
-        ("in.csv", {"dedup": "usr"}, "^dedup: there is no column 'usr'; there are: x, y$"),
-        ("in.jsonl", {"dedup": "x", "head_count": 5}, "^head_count: not with dedup: the number of records kept is"),
-        ("in.jsonl", {"dedup": "x", "shard_records": 5}, "^shard_records: not with dedup.*; give shards$"),
-        ("in.jsonl", {"dedup": "x", "shard_bytes": 500, "head_count": 1}, "^head_count, shard_bytes: not with dedup"),
-        ("in.jsonl", {"dedup": "x", "copies": "2"}, "^dedup and copies: give one of them in a run"),
-        ("in.jsonl", {"dedup": ","}, "dedup holds an empty name"),
-    ],
-)  # fmt: skip
-def test_what_has_no_meaning_is_refused(tmp_path: Path, name: str, options: dict[str, Any], message: str):
-    (tmp_path / "in.txt").write_text("a\nb\n")
-    (tmp_path / "in.jsonl").write_text('{"x": 1}\n{"x": 1}\n')
-    (tmp_path / "in.csv").write_text("x,y\n1,2\n")
-    output = "out/" if "shard_records" in options or "shard_bytes" in options else name.replace("in", "out")
-    with pytest.raises(UsageError, match=message):
-        recshuf.shuffle(tmp_path / name, f"{tmp_path}/{output}", **options)
-    assert not (tmp_path / output).exists()
-
-
-def test_a_value_that_has_no_text_is_named_with_its_place(tmp_path: Path):
-    (tmp_path / "in.jsonl").write_text('{"x": 1}\n{"x": {"y": 2}}\n')
-    with pytest.raises(
-        InputError, match=r"in\.jsonl: line 2, field 'x': holds an object; name a field inside it"
-    ):
-        recshuf.shuffle(tmp_path / "in.jsonl", tmp_path / "out.jsonl", dedup="x")
 
 
 # Memory

@@ -15,14 +15,15 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib.metadata
-import io
 import json
 import platform
+import re
 import shutil
 import sys
 import tempfile
 import zlib
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,7 @@ import zstandard
 
 import recshuf
 from tests.support.effort import mostly_slow
+from tests.support.formats.format_tools import OneWayReader, OneWayWriter
 from tests.support.golden_contents import hash_bytes, hash_contents
 from tests.support.golden_inputs import make_inputs
 
@@ -265,23 +267,16 @@ def choose_workers(name: str) -> int:
     return 3 if name.endswith("spilled") else 1 + list(CASES).index(name) % 2 * 2
 
 
-SPILLED_ELSEWHERE = ("duplicates, spilled", "parts, spilled")
-"""Cases of which other tests show that the bytes do not depend on what is spilled."""
+# Other tests show that the bytes of the others do not depend on what is spilled.
+FAST = [name for name in CASES if not re.search("(duplicates|groups|parts|weights), spilled", name)]
 
 
 @pytest.mark.parametrize(
-    "name",
-    mostly_slow(CASES, *(name for name in CASES if not name.endswith(SPILLED_ELSEWHERE))),
+    ("name", "workers"),
+    mostly_slow(product(CASES, (1, 3)), *((name, choose_workers(name)) for name in FAST)),
 )
-def test_outputs_are_the_golden_ones(runs: Runs, golden: dict[str, Any], name: str) -> None:
-    compare(runs.hash_files(name, choose_workers(name)), golden, name)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", CASES)
-def test_one_and_three_workers_write_the_same_bytes(runs: Runs, golden: dict[str, Any], name: str) -> None:
-    assert runs.hash_files(name, 3) == runs.hash_files(name, 1)
-    compare(runs.hash_files(name, 1), golden, name)
+def test_outputs_are_the_golden_ones(runs: Runs, golden: dict[str, Any], name: str, workers: int) -> None:
+    compare(runs.hash_files(name, workers), golden, name)
 
 
 @pytest.mark.parametrize("name", ON_THE_COMMAND_LINE)
@@ -294,17 +289,7 @@ def test_the_command_writes_the_same_bytes(runs: Runs, name: str, call: Run) -> 
         assert hash_here() == runs.hash_files(name, choose_workers(name))
 
 
-READING = {
-    "seed",
-    "columns",
-    "datasets",
-    "delimiter",
-    "format",
-    "header",
-    "schema",
-    "separator",
-    "zero_terminated",
-}
+READING = {"seed", "columns", "datasets", "format", "header", "schema", "separator", "zero_terminated"}
 """Options that a scatter takes, and a gather does not, or need not."""
 PACKINGS = ({"piles": 1}, {"piles": 7, "spill_compression": "zstd"})
 STORED = [
@@ -343,12 +328,13 @@ def drop_manifests(files: Iterable[tuple[str, dict[str, str]]]) -> Hashes:
     return {path: hashes for path, hashes in files if not path.endswith(".recshuf.json")}
 
 
-def test_standard_streams_carry_the_same_bytes(runs: Runs) -> None:
-    with runs.enter("text: one file", "streams"):
-        lines, output = Path("inputs/text/a.txt").read_bytes(), io.BytesIO()
+@pytest.mark.parametrize("spelling", ["-", ["-"]])
+def test_standard_streams_carry_the_same_bytes(runs: Runs, spelling: str | list[str]) -> None:
+    with runs.enter("text: one file", f"streams {spelling}"):
+        stdin, output = OneWayReader(Path("inputs/text/a.txt").read_bytes()), OneWayWriter()
         recshuf.shuffle("inputs/text/a.txt", "out.txt", **COMMON)
-        recshuf.shuffle("-", "-", stdin=io.BytesIO(lines), stdout=output, **COMMON)
-        assert output.getvalue() == Path("out.txt").read_bytes()
+        recshuf.shuffle(spelling, "-", stdin=stdin, stdout=output, **COMMON)
+        assert output.content == Path("out.txt").read_bytes()
 
 
 def write_golden() -> None:

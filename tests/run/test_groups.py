@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import io
 import json
-from itertools import chain, cycle, groupby, pairwise
+from itertools import chain, groupby, pairwise
 from typing import TYPE_CHECKING, Any
 
-import h5py
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,12 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import recshuf
-from recshuf.errors import InputError, MemoryLimitError, RecshufWarning, UsageError
+from recshuf.errors import MemoryLimitError, RecshufWarning, UsageError
 from recshuf.piles.regions import FilledRegions
 from recshuf.records import value_keys
 from tests.support.effort import examples
+from tests.support.formats.conversion_data import read_columns, write_users
 from tests.support.group_oracle import cut_groups, expect_groups
-from tests.support.processes.killed_runs import run, run_and_die
 from tests.support.processes.task_runs import SavedPlan, divide_small, shuffle
 from tests.support.small_runs import Listener, change_plans, put_in_place, read_files, spill
 
@@ -38,48 +37,10 @@ def choose_users(count: int, seed: int = 1) -> list[str | None]:
     return [USERS[number] for number in np.random.default_rng(seed).integers(0, len(USERS), count)]
 
 
-def write_jsonl(path: Path, first: int, users: Sequence[Any]) -> None:
-    records = (
-        {"id": number, "user": user, "pad": "y" * (number % 7)} for number, user in enumerate(users, first)
-    )
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
-
-
-def write_parquet(path: Path, first: int, users: Sequence[Any]) -> None:
-    pads = ["y" * (number % 7) for number in range(first, first + len(users))]
-    table = {"id": np.arange(first, first + len(users)), "user": pa.array(users, pa.string()), "pad": pads}
-    pq.write_table(pa.table(table), path, row_group_size=50)
-
-
-def write_csv(path: Path, first: int, users: Sequence[Any]) -> None:
-    lines = (
-        f"{number},{'' if user is None else chr(34) + user + chr(34)}\n"
-        for number, user in enumerate(users, first)
-    )
-    path.write_text("id,user\n" + "".join(lines))
-
-
-WRITERS = {"jsonl": write_jsonl, "parquet": write_parquet, "csv": write_csv}
-
-
-def make_inputs(folder: Path, name: str, inputs: Sequence[Sequence[Any]]) -> list[Path]:
-    folder.mkdir(exist_ok=True)
-    paths, first = [], 0
-    for index, users in enumerate(inputs):
-        paths.append(folder / f"in{index}.{name}")
-        WRITERS[name](paths[-1], first, users)
-        first += len(users)
-    return paths
-
-
 def read_ids(path: Path) -> list[list[int]]:
     """Return the numbers of the records of each shard."""
     files = sorted(path.iterdir()) if path.is_dir() else [path]
-    if files[0].suffix == ".parquet":
-        return [pq.read_table(file)["id"].to_pylist() for file in files]
-    if files[0].suffix == ".csv":
-        return [[int(line.split(",")[0]) for line in file.read_text().splitlines()[1:]] for file in files]
-    return [[json.loads(line)["id"] for line in file.read_text().splitlines()] for file in files]
+    return [read_columns(file).get("id", []) for file in files]
 
 
 def join(lists: Iterable[list[int]]) -> list[int]:
@@ -96,10 +57,10 @@ def to_texts(inputs: Sequence[Sequence[str | None]]) -> list[list[tuple[bytes | 
 INPUTS = [choose_users(60), choose_users(0), choose_users(90, 2)]
 
 
-@pytest.mark.parametrize(("name", "order"), [*zip(WRITERS, cycle(("input", "random")), strict=False)])
+@pytest.mark.parametrize(("name", "order"), [("jsonl", "input"), ("parquet", "random"), ("csv", "input")])
 def test_groups_and_shards_are_those_of_the_formulas(tmp_path: Path, name: str, order: str):
     """And the same in each format."""
-    paths = make_inputs(tmp_path / "in", name, INPUTS)
+    paths = write_users(tmp_path / "in", name, INPUTS)
     groups = expect_groups(to_texts(INPUTS), 7, order)
     report = recshuf.shuffle(
         paths, tmp_path / "out", seed=7, shards=6, group_by="user", group_order=order, verify=True
@@ -159,42 +120,6 @@ def test_any_records_in_any_plan_come_in_the_order_of_the_formulas(
     assert read_ids(folder / "out") == cut_groups(expected, shards)
 
 
-def test_the_same_bytes_however_the_run_is_planned(tmp_path: Path):
-    many = [f"u{number}" for number in np.random.default_rng(5).integers(0, 100, 900)]
-    paths = make_inputs(tmp_path / "in", "parquet", [many[:300], many[300:]])
-    plans: list[dict[str, Any]] = [
-        {"piles": 1, "memory": "2GB", "workers": 1},
-        {"piles": 3, "memory": "80MB", "workers": 4},
-        {"piles": 4000, "memory": "80MB", "workers": 2},
-        {"piles": 50, "memory": "80MB", "spills": True},
-        {"engine": "threads", "memory": "80MB"},
-    ]
-    outputs = []
-    for plan in plans:
-        with pytest.MonkeyPatch.context() as patch:
-            if plan.pop("spills", False):
-                spill(patch)
-            if "engine" in plan:
-                divide_small(patch, block_bytes=10_000, region_bytes=500)
-            options = {"seed": 7, "shards": 5, "group_by": "user", "group_order": "random"} | plan
-            report = shuffle(paths, tmp_path / "out", overwrite=True, **options)
-        assert report.features["group_by"]["groups"] == 100
-        outputs.append(read_files(tmp_path / "out"))
-    assert outputs == outputs[:1] * len(plans)
-
-
-def test_data_sets_of_other_order_have_their_groups_in_the_same_order(tmp_path: Path):
-    """And their values come from columns of other types."""
-    numbers = np.random.default_rng(3).integers(0, 30, 400)
-    pq.write_table(pa.table({"user": numbers}), tmp_path / "a.parquet")
-    (tmp_path / "b.csv").write_text("user\n" + "".join(f"{number}\n" for number in sorted(numbers)))
-    for name in ("a.parquet", "b.csv"):
-        recshuf.shuffle(tmp_path / name, tmp_path / f"out-{name}", seed=3, group_by="user")
-    first = pq.read_table(tmp_path / "out-a.parquet")["user"].to_pylist()
-    second = map(int, (tmp_path / "out-b.csv").read_text().split()[1:])
-    assert [user for user, _ in groupby(first)] == [user for user, _ in groupby(second)]
-
-
 @pytest.mark.parametrize("bits", [0, 3])
 def test_values_with_one_hash_lie_side_by_side_and_nothing_is_lost(
     tmp_path: Path, bits: int, monkeypatch: pytest.MonkeyPatch
@@ -206,7 +131,7 @@ def test_values_with_one_hash_lie_side_by_side_and_nothing_is_lost(
     real = value_keys.hash_texts
     put_in_place(monkeypatch, real, hash_texts)
     users = [f"u{number}" for number in np.random.default_rng(5).integers(0, 50, 400)]
-    paths = make_inputs(tmp_path / "in", "jsonl", [users])
+    paths = write_users(tmp_path / "in", "jsonl", [users])
     report = recshuf.shuffle(paths, tmp_path / "out", seed=1, shards=3, group_by="user", verify=True)
     ids = join(read_ids(tmp_path / "out"))
     assert sorted(ids) == list(range(400))
@@ -224,7 +149,7 @@ def test_a_group_that_does_not_fit_is_refused_and_continued_from_the_pile_sets(
     """The limits are those of real runs, in thousandths."""
     users = [f"u{number}" for number in np.random.default_rng(5).integers(0, 300, 1600)]
     users = [user if number % 2 else "all" for number, user in enumerate(users)]
-    paths = make_inputs(tmp_path / "in", "jsonl", [users[:500], users[500:]])
+    paths = write_users(tmp_path / "in", "jsonl", [users[:500], users[500:]])
     options: dict[str, Any] = {"seed": 7, "shards": 4, "group_by": "user", "piles": 8}
     recshuf.shuffle(paths, tmp_path / "whole", memory="2GB", **options)
     spill(monkeypatch, pile_bytes=1000, value_bytes=lambda plan: plan.value_bytes // 1000)
@@ -258,7 +183,7 @@ def test_a_pile_of_one_value_is_not_split(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(
         FilledRegions, "split", lambda self, *given: splits.append(given) or split(self, *given)
     )
-    paths = make_inputs(tmp_path / "in", "jsonl", [["all"] * 600 + [f"u{number}" for number in range(40)]])
+    paths = write_users(tmp_path / "in", "jsonl", [["all"] * 600 + [f"u{number}" for number in range(40)]])
     recshuf.shuffle(paths, tmp_path / "out", seed=7, group_by="user", memory="64MB")
     assert sorted(join(read_ids(tmp_path / "out"))) == list(range(640))
     assert 1 <= len(splits) <= 4
@@ -268,13 +193,15 @@ def test_tasks_go_on_with_the_memory_of_the_new_attempt(tmp_path: Path, monkeypa
     divide_small(monkeypatch, block_bytes=30_000, region_bytes=2000)
     change_plans(monkeypatch, pile_bytes=1000, value_bytes=lambda plan: plan.value_bytes // 1000)
     users = [f"u{number // 2}" if number % 2 else "all" for number in range(1600)]
-    paths = make_inputs(tmp_path / "in", "jsonl", [users])
+    paths = write_users(tmp_path / "in", "jsonl", [users])
     options: dict[str, Any] = {"group_by": "user", "engine": "threads", "piles": 8}
     with pytest.raises(MemoryLimitError, match=r"; continue with resume=True and give memory='") as raised:
         shuffle(paths, tmp_path / "out", memory="64MB", **options)
     needed = str(raised.value).split("'")[1]
     report = shuffle(paths, tmp_path / "out", memory=needed, resume=True, **options)
     assert report.features["group_by"]["groups"] == 801
+    shuffle(paths, tmp_path / "whole", **options | {"engine": "local", "memory": "2GB"})
+    assert read_files(tmp_path / "out") == read_files(tmp_path / "whole")
     plan = SavedPlan(
         paths, f"{tmp_path}/plan/", memory="64MB", seed=5, shards=3, **options | {"engine": "tasks"}
     )
@@ -288,7 +215,7 @@ def test_tasks_go_on_with_the_memory_of_the_new_attempt(tmp_path: Path, monkeypa
 def test_piles_leave_memory_for_a_group_and_are_kept_for_a_later_attempt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    paths = make_inputs(tmp_path / "in", "jsonl", [["all"] * 600 + [f"u{number}" for number in range(300)]])
+    paths = write_users(tmp_path / "in", "jsonl", [["all"] * 600 + [f"u{number}" for number in range(300)]])
     options: dict[str, Any] = {"seed": 7, "shards": 2, "group_by": "user", "memory": "64MB"}
     recshuf.shuffle(paths, tmp_path / "whole", **options)
     for size, fits in ((60_000, True), (30_000, False)):
@@ -311,48 +238,16 @@ def test_piles_leave_memory_for_a_group_and_are_kept_for_a_later_attempt(
     assert read_files(tmp_path / "again") == read_files(tmp_path / "whole")
 
 
-# With everything else
-
-
-@pytest.mark.parametrize("parts", [1, 2, 3, 4])
-def test_a_run_that_died_goes_on_with_what_it_has_counted(
-    tmp_path: Path, parts: int, monkeypatch: pytest.MonkeyPatch
-):
-    spill(monkeypatch)
-    paths = make_inputs(tmp_path / "in", "jsonl", INPUTS)
-    whole = run(paths, tmp_path / "whole", group_by="user")
-    run_and_die(parts, paths, tmp_path / "out", group_by="user")
-    report = run(paths, tmp_path / "out", group_by="user", resume=True)
-    assert report.features == whole.features
-    assert read_files(tmp_path / "out") == read_files(tmp_path / "whole")
-
-
-def test_all_datasets_move_as_one_and_rows_of_several_elements_are_values(tmp_path: Path):
-    rng = np.random.default_rng(1)
-    ids, pairs = np.arange(200), rng.integers(0, 4, (200, 2))
-    with h5py.File(tmp_path / "in.h5", "w") as file:
-        file["meta/id"], file["pair"], file["image"] = ids, pairs, np.repeat(ids[:, None], 5, 1)
-    recshuf.shuffle(tmp_path / "in.h5", tmp_path / "out.h5", seed=2, group_by="pair", verify=True)
-    with h5py.File(tmp_path / "out.h5") as file:
-        order = file["meta/id"][:]
-        assert (file["pair"][:] == pairs[order]).all()
-        assert (file["image"][:] == order[:, None]).all()
-    groups = [list(group) for _, group in groupby(order, lambda number: tuple(pairs[number]))]
-    assert len(groups) == len({*map(tuple, pairs.tolist())})
-    assert all(sorted(group) == group for group in groups)
-    for fields in ("meta/id", ["meta/id", "pair"]):
-        recshuf.shuffle(tmp_path / "in.h5", tmp_path / "all.h5", seed=2, group_by=fields, overwrite=True)
-
-
 def test_a_stream_and_a_conversion_with_provenance_and_bad_lines_are_grouped(tmp_path: Path, call: Run):
     users = choose_users(80)
-    (path,) = make_inputs(tmp_path / "in", "jsonl", [users])
+    (path,) = write_users(tmp_path / "in", "jsonl", [users])
     groups = expect_groups(to_texts([users]), 7)
     ids = join(groups)
     words = ("--format", "jsonl", "--group-by", "user", "--seed", "7")
     result = call("-", *words, stdin=path.read_bytes())
     assert [json.loads(line)["id"] for line in result.stdout.splitlines()] == ids
-    batches = recshuf.stream(pq.read_table(write_again(path, tmp_path)), seed=7, group_by="user")
+    table = pa.Table.from_pylist([json.loads(line) for line in path.read_text().splitlines()])
+    batches = recshuf.stream(table, seed=7, group_by="user")
     assert pa.Table.from_batches(batches)["id"].to_pylist() == ids
     path.write_bytes(b"{bad\n" + path.read_bytes())
     options = {"provenance": True, "on_bad_record": f"quarantine:{tmp_path}/bad", "seed": 7}
@@ -365,38 +260,8 @@ def test_a_stream_and_a_conversion_with_provenance_and_bad_lines_are_grouped(tmp
     assert report.features["group_by"]["groups"] == len(groups)
 
 
-def write_again(path: Path, folder: Path) -> Path:
-    """Write JSON lines as Parquet."""
-    table = pa.Table.from_pylist([json.loads(line) for line in path.read_text().splitlines()])
-    pq.write_table(table, folder / "again.parquet")
-    return folder / "again.parquet"
-
-
-@pytest.mark.parametrize(
-    ("name", "options", "message"),
-    [
-        ("jsonl", {"group_by": "usr"}, "^group_by: no record has a value of 'usr'; name a field that some have$"),
-        ("jsonl", {"group_by": ["user", "usr"]}, "^group_by: no record has a value of 'usr'; name a field"),
-        ("parquet", {"group_by": "usr"}, "^group_by: there is no column 'usr'; there are: id, user, pad$"),
-        ("csv", {"group_by": "usr"}, "^group_by: there is no column 'usr'; there are: id, user$"),
-        ("parquet", {"group_by": "user", "columns": "id"}, "^group_by: there is no column 'user'; there are: id$"),
-        ("jsonl", {"group_by": "user", "format": "text"}, "^group_by user: text has no fields; give format='jsonl' or csv if"),
-        ("jsonl", {"group_by": "user", "head_count": 5}, "^head_count: not with group_by, as it would cut groups; sample in"),
-        ("jsonl", {"group_by": "user", "dedup": "record"}, "^group_by and dedup: give one of them in a run; the output"),
-        ("jsonl", {"group_order": "random"}, "^group_order: is used with group_by only; give that, too$"),
-        ("jsonl", {"group_by": "user", "group_order": "any"}, "^group_order 'any' is not possible; choose one of input, random$"),
-        ("jsonl", {"group_by": "user,"}, "^group_by holds an empty name; write for example group_by a,b$"),
-    ],
-)  # fmt: skip
-def test_what_has_no_meaning_is_refused(tmp_path: Path, name: str, options: dict[str, Any], message: str):
-    paths = make_inputs(tmp_path / "in", name, INPUTS[:1])
-    with pytest.raises(UsageError, match=message):
-        recshuf.shuffle(paths, tmp_path / "out", **options)
-    assert [path.name for path in tmp_path.iterdir()] == ["in"]
-
-
 def test_the_command_tells_of_groups(tmp_path: Path, call: Run):
-    paths = make_inputs(tmp_path / "in", "jsonl", INPUTS)
+    paths = write_users(tmp_path / "in", "jsonl", INPUTS)
     words = (tmp_path / "in", "-o", tmp_path / "out/", "--group-by", "user", "--seed", "7")
     planned = call(*words, "--plan")
     assert b"\ngroups        by user, inside in input order\n" in planned.stdout + planned.stderr
@@ -410,19 +275,8 @@ def test_the_command_tells_of_groups(tmp_path: Path, call: Run):
     )
 
 
-def test_a_value_without_a_text_is_named_with_its_line(tmp_path: Path):
-    paths = make_inputs(tmp_path / "in", "jsonl", [["a", {"b": 1}]])
-    with pytest.raises(
-        InputError, match=r"in0\.jsonl: line 2, field 'user': holds an object; name a field inside it"
-    ):
-        recshuf.shuffle(paths, tmp_path / "out", group_by="user")
-
-
 def test_a_column_without_any_value_is_told(tmp_path: Path):
-    paths = make_inputs(tmp_path / "in", "parquet", [[None] * 20])
+    paths = write_users(tmp_path / "in", "parquet", [[None] * 20])
     with pytest.warns(RecshufWarning, match="^group_by: no record has a value of 'user'$"):
         report = recshuf.shuffle(paths, tmp_path / "out", group_by="user", seed=1)
     assert (report.features["group_by"]["groups"], report.features["group_by"]["without_value"]) == (20, 20)
-
-
-# Chance

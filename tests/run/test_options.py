@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 import os
 import re
 from typing import TYPE_CHECKING, Any
@@ -11,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import recshuf
-from recshuf.errors import UsageError
+from recshuf.errors import InputError, UsageError
 from tests.support.numbered_files import FORMATS, WRITERS
 
 if TYPE_CHECKING:
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
 # That cannot be meant
 
-REFUSED: list[tuple[dict[str, Any], str]] = [
+VALUES: list[tuple[dict[str, Any], str]] = [
     ({"seed": -1}, "seed"),
     ({"seed": 2**128}, "seed"),
     ({"seed": True}, "seed"),
@@ -37,6 +39,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"piles": 70_000}, "piles 70000 is out of range; it must be from 1 to 65536$"),
     ({"head_count": -1}, "head_count"),
     ({"head_count": 1.5}, "head_count 1.5 is not a whole number; give one, at least 0$"),
+    *(({"head_count": one}, f"head_count '{one}' is out of range; give a whole number, or a share") for one in ("101%", "x%", "-1%", "5")),
     ({"shards": 0}, "shards"),
     ({"shards": "3"}, "shards"),
     ({"shards": 2, "shard_records": 5}, "shard"),
@@ -48,17 +51,135 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"separator": "x", "zero_terminated": True}, "separator"),
     ({"on_bad_record": "quarantine:s3://b/bad", "to": "parquet"}, "s3://b/bad: is a URL; give a local path"),
     ({"schema": "s3://b/schema.json", "to": "parquet"}, "s3://b/schema.json: is a URL; give a local path"),
-]
+    ({"resume": True, "output": "-"}, "resume=True"),
+]  # fmt: skip
+ID = pa.schema({"id": pa.int64()})
+REFUSED: dict[str, list[tuple[str, dict[str, Any], str]]] = {
+    "values": [("in.txt", *case) for case in VALUES],
+    "streams": [
+        ("-", {"resume": True}, "resume=True"),
+        ("-", {"format": "parquet", "output": "out.parquet"}, "parquet cannot be read from standard input"),
+        ("-", {"copies": [1.5], "format": "text"}, "^copies reads its inputs twice, and a stream is read once; give files$"),
+        ("-", {"split": "a=0.5,b=0.5", "format": "text"}, "a stream is read once; give files, or split_by"),
+        ("pipe", {"split": "a=0.5,b=0.5", "format": "text"}, "a stream is read once; give files"),
+        ("in.jsonl", {"columns": "id", "output": "-"}, "columns: records of jsonl are kept as they are, unless they are converted"),
+    ],
+    "formats": [
+        ("in.csv", {"provenance": True, "output": "out.csv"}, "not possible from csv to csv"),
+        ("in.txt", {"provenance": True}, "to='parquet' or to='jsonl'"),
+        ("in.parquet", {"provenance": True, "to": "text"}, "to='jsonl'"),
+        ("in.h5", {"provenance": True}, "to='parquet'"),
+        ("in.txt in.txt", {"provenance": True, "to": "jsonl"}, "an input 2 times"),
+        ("in.csv", {"columns": "c", "to": "parquet"}, "^no column 'c' in the inputs; there are 'id', 'user'$"),
+        ("in.jsonl", {"columns": "no", "to": "parquet", "schema": ID}, "there is no column 'no'; there are: id"),
+        *(
+            ("in.csv", {"delimiter": one}, r"(?s)^delimiter[ =].* is not possible: give one ASCII character that ends no line")
+            for one in ("tab", "", "\n", "é")
+        ),
+    ],
+    "mixtures": [
+        ("in.jsonl", {"weights": "1,2", "head_count": 5}, "^weights: 2 for 1 inputs; give one for each INPUT$"),
+        ("in.jsonl more.jsonl", {"weights": "1,2"}, "^weights: give head_count with the number of records to take, or copies instead$"),
+        ("in.jsonl more.jsonl", {"copies": "1,2", "head_count": 5}, "^copies and head_count contradict each other; give weights with"),
+        ("in.jsonl more.jsonl", {"weights": "1,2", "head_count": "10%"}, "^weights: give head_count as a number of records, not as a share$"),
+        ("in.jsonl more.jsonl", {"copies": "1,x"}, "^copies: 'x' is no number from 0 on; write for example copies 0.7,0.3$"),
+        ("in.jsonl more.jsonl", {"copies": [0, 0.0]}, "^copies: all numbers are 0; let one be larger$"),
+        ("in.jsonl more.jsonl", {"copies": [1, -1]}, "^copies: '-1' is no number from 0 on"),
+        ("in.jsonl", {"copies": "1", "group_by": "id"}, "^group_by and copies: give one of them in a run; the output of one"),
+        ("in.jsonl", {"copies": "1", "to": "parquet", "on_bad_record": "quarantine:bad"}, "^copies and on_bad_record.* exclude"),
+        ("in.jsonl empty.jsonl", {"weights": [1, 1], "head_count": 3}, "empty.jsonl: holds no records, and 1 are to be taken; leave it out$"),
+    ],
+    "groups": [
+        ("in.jsonl", {"group_by": "usr"}, "^group_by: no record has a value of 'usr'; name a field that some have$"),
+        ("in.jsonl", {"group_by": ["user", "usr"]}, "^group_by: no record has a value of 'usr'; name a field"),
+        ("in.parquet", {"group_by": "usr"}, "^group_by: there is no column 'usr'; there are: id, user$"),
+        ("in.csv", {"group_by": "usr"}, "^group_by: there is no column 'usr'; there are: id, user$"),
+        ("in.parquet", {"group_by": "user", "columns": "id"}, "^group_by: there is no column 'user'; there are: id$"),
+        ("in.jsonl", {"group_by": "user", "format": "text"}, "^group_by user: text has no fields; give format='jsonl' or csv if"),
+        ("in.jsonl", {"group_by": "user", "head_count": 5}, "^head_count: not with group_by, as it would cut groups; sample in"),
+        ("in.jsonl", {"group_by": "user", "dedup": "record"}, "^group_by and dedup: give one of them in a run; the output"),
+        ("in.jsonl", {"group_order": "random"}, "^group_order: is used with group_by only; give that, too$"),
+        ("in.jsonl", {"group_by": "user", "group_order": "any"}, "^group_order 'any' is not possible; choose one of input, random$"),
+        ("in.jsonl", {"group_by": "user,"}, "^group_by holds an empty name; write for example group_by a,b$"),
+    ],
+    "duplicates": [
+        ("in.txt", {"dedup": "user"}, "^dedup user: text has no fields; give format=.jsonl. or csv if"),
+        ("in.jsonl", {"dedup": "usr"}, "^dedup: no record has a value of 'usr'; name a field that some have$"),
+        ("in.jsonl", {"dedup": "id,usr"}, "^dedup: no record has a value of 'usr'"),
+        ("in.csv", {"dedup": "usr"}, "^dedup: there is no column 'usr'; there are: id, user$"),
+        ("in.jsonl", {"dedup": "id", "head_count": 5}, "^head_count: not with dedup: the number of records kept is"),
+        ("in.jsonl", {"dedup": "id", "shard_records": 5}, "^shard_records: not with dedup.*; give shards$"),
+        ("in.jsonl", {"dedup": "id", "shard_bytes": 500, "head_count": 1}, "^head_count, shard_bytes: not with dedup"),
+        ("in.jsonl", {"dedup": "id", "copies": "2"}, "^dedup and copies: give one of them in a run"),
+        ("in.jsonl", {"dedup": ","}, "dedup holds an empty name"),
+    ],
+    "parts": [
+        ("in.jsonl", {"split": "a=0.5,b=0.5", "head_count": 5}, "head_count: not with split"),
+        ("in.jsonl", {"split": "a=0.5,b=0.3,c=0.2", "shards": 2}, "shards 2: fewer than the 3 parts of split; give at least 3"),
+        ("in.jsonl", {"split": "a=0.5,b=0.5", "to": "parquet", "on_bad_record": "quarantine:bad"}, "on_bad_record: not with split alone, .*; give split_by, too, or leave"),
+        ("in.jsonl", {"split": "a=0.5"}, "give 2 to 255"),
+        ("in.jsonl", {"split": "a=0.5,b=0.6"}, "the shares add up to 1.1"),
+        ("in.jsonl", {"split": {"a/b": 0.5, "c": 0.5}}, "name 'a/b'"),
+        ("in.jsonl", {"split": "a=0.5,b=0.5", "group_by": "id"}, "group_by and split: give one of them in a run"),
+        ("in.jsonl", {"split": "a=0.5,b=0.5", "split_by": "usr"}, "^split_by: no record has a value of 'usr'; name a field that some have"),
+        *(
+            ("in.txt", {"split": "a=0.5,b=0.5", "output": output}, "^split: the output is a folder of folders; give output with a / at its end")
+            for output in ("out.txt", "-")
+        ),
+    ],
+}  # fmt: skip
+STORED: list[tuple[dict[str, Any], str]] = [
+    ({"split": {"a": 0.5, "b": 0.5}, "split_by": "usr"}, "^split_by: no record has a value of 'usr'; name a field that some have"),
+    ({"split_by": "user"}, "^split_by: is used with split only; give that, too"),
+    ({"columns": "id"}, "columns: records of jsonl are kept as they are, unless they are converted"),
+]  # fmt: skip
 
 
-def test_options_that_cannot_be_meant_are_named(tmp_path: Path):
+@pytest.fixture
+def inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Work in a folder with inputs of all formats, and return what is there."""
+    monkeypatch.chdir(tmp_path)
+    table = pa.table({"id": [1, 2], "user": ["a", "b"]})
     (tmp_path / "in.txt").write_text("1\n")
-    for options, message in REFUSED:
-        with pytest.raises(UsageError, match=f"(?i)^.*{message}"):
-            recshuf.shuffle(tmp_path / "in.txt", f"{tmp_path}/out/", **options)
-        assert os.listdir(tmp_path) == ["in.txt"]
+    for name in ("in.jsonl", "more.jsonl"):
+        (tmp_path / name).write_text("".join(f"{json.dumps(row)}\n" for row in table.to_pylist()))
+    (tmp_path / "empty.jsonl").touch()
+    (tmp_path / "in.csv").write_text("id,user\n1,a\n2,b\n")
+    pq.write_table(table, tmp_path / "in.parquet")
+    WRITERS["hdf5"](tmp_path / "in.h5", 0, 2)
+    os.mkfifo(tmp_path / "pipe")
+    return sorted(os.listdir())
+
+
+@pytest.mark.parametrize("topic", REFUSED)
+def test_what_cannot_be_meant_is_refused_by_name_and_nothing_is_left(inputs: list[str], topic: str):
+    for names, options, message in REFUSED[topic]:
+        given = {"output": "out/"} | options
+        given |= {"stdin": io.BytesIO(b"1\n")} if names == "-" else {}
+        given |= {"stdout": io.BytesIO()} if given["output"] == "-" else {}
+        with pytest.raises(UsageError, match=message) as caught:
+            recshuf.shuffle(names.split(), **given)
+        assert "\n" not in str(caught.value)
+        assert sorted(os.listdir()) == inputs, options
+
+
+def test_what_no_store_can_keep_is_refused_by_name(inputs: list[str]):
+    for options, message in STORED:
+        with pytest.raises(UsageError, match=message):
+            recshuf.scatter("in.jsonl", "store", **options)
+        assert sorted(os.listdir()) == inputs
     with pytest.raises(TypeError, match="'sead'"):
-        recshuf.shuffle(tmp_path / "in.txt", tmp_path / "out", sead=1)
+        recshuf.shuffle("in.txt", "out", sead=1)
+
+
+@pytest.mark.parametrize("option", ["group_by", "dedup", "split_by"])
+def test_a_value_without_a_text_is_named_with_its_line(tmp_path: Path, option: str):
+    (tmp_path / "in.jsonl").write_text('{"x": 1}\n{"x": {"y": 2}}\n')
+    options = {"split": "a=0.5,b=0.5"} if option == "split_by" else {}
+    with pytest.raises(
+        InputError, match=r"in\.jsonl: line 2, field 'x': holds an object; name a field inside"
+    ):
+        recshuf.shuffle(tmp_path / "in.jsonl", f"{tmp_path}/out/", **options, **{option: "x"})
 
 
 def test_the_command_ends_with_2(tmp_path: Path, call: Run):

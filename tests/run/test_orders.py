@@ -206,4 +206,15 @@ def test_all_formats_have_one_order_whatever_the_resources(tmp_path: Path, name:
     assert contents[1:] == contents[:-1]
 
 
-# Chance
+@pytest.mark.parametrize("name", FORMATS)
+def test_shards_follow_the_options(tmp_path: Path, name: str):
+    inputs = make_inputs(tmp_path / "in", name, [303])
+    expected = order_of([303], 0)
+    for label, options, sizes in (
+        ("records", {"shard_records": 120}, [120, 120, 63]),
+        ("many", {"shards": 13, "head_count": 10}, [1] * 10 + [0] * 3),
+    ):
+        recshuf.shuffle(inputs, tmp_path / label, seed=0, **options)
+        shards = [read_ids(shard) for shard in list_shards(tmp_path / label)]
+        assert [len(shard) for shard in shards] == sizes
+        assert [number for shard in shards for number in shard] == expected[: options.get("head_count")]

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 import recshuf
 from recshuf.errors import DiskFullError, OutputError
+from recshuf.output.manifest import manifest_path
 from recshuf.system import files as page_cache
 from recshuf.system.memory import available_bytes
 from recshuf.system.paths import free_bytes
@@ -87,6 +90,8 @@ def test_an_output_that_does_not_fit_is_refused(tmp_path: Path, name: str, free:
     recshuf.shuffle(inputs, f"{tmp_path}/out/", no_space_check=True)
     free[0] = needed
     recshuf.shuffle(inputs, f"{tmp_path}/out/", overwrite=True)
+    free[0] = 1
+    recshuf.shuffle(inputs, tmp_path / "out.csv")  # nobody knows the size
 
 
 def test_spilled_records_count_where_they_go(tmp_path: Path, free: list[int | None]):
@@ -101,12 +106,6 @@ def test_spilled_records_count_where_they_go(tmp_path: Path, free: list[int | No
     with pytest.raises(DiskFullError, match="spilled records: about"):
         recshuf.shuffle(tmp_path / "in.txt", tmp_path / "out.txt.zst", memory="64MB")
     assert os.listdir(tmp_path) == ["in.txt"]
-
-
-def test_output_of_another_format_is_not_guessed(tmp_path: Path, free: list[int | None]):
-    inputs = make_inputs(tmp_path / "in", "jsonl", [500])
-    free[0] = 1
-    recshuf.shuffle(inputs, tmp_path / "out.parquet")
 
 
 # The page cache
@@ -133,3 +132,36 @@ def test_files_are_given_up_in_memory_if_it_cannot_hold_them_all(
     monkeypatch.undo()
     recshuf.shuffle(inputs, tmp_path / "expected/", seed=0, shards=shards)
     assert digest_tree(tmp_path / "out") == digest_tree(tmp_path / "expected")
+
+
+# What is told
+
+
+def test_the_manifest_tells_what_the_run_did(tmp_path: Path):
+    inputs = make_inputs(tmp_path / "in", "parquet", [10, 20])
+    report = recshuf.shuffle(inputs, f"{tmp_path}/out/", seed=2**100)
+    manifest = json.loads(manifest_path(tmp_path / "out").read_text())
+    assert int(manifest["seed"]) == 2**100 == report.seed
+    assert [(one["name"], one["records"]) for one in manifest["inputs"]] == [
+        (str(path), count) for path, count in zip(inputs, [10, 20], strict=True)
+    ]
+    assert manifest["schema"][0]["type"] == "int64"
+    for shard in manifest["shards"]:
+        path = tmp_path / "out" / shard["name"]
+        assert path.stat().st_size == shard["bytes"]
+        assert pq.read_metadata(path).num_rows == shard["records"]
+
+
+def test_a_drawn_seed_is_reported_and_gives_the_same_again(tmp_path: Path):
+    (path,) = make_inputs(tmp_path, "text", [100])
+    seed = recshuf.shuffle(path, tmp_path / "a.txt").seed
+    recshuf.shuffle(path, tmp_path / "b.txt", seed=seed)
+    assert (tmp_path / "a.txt").read_bytes() == (tmp_path / "b.txt").read_bytes()
+    assert recshuf.shuffle(path, tmp_path / "c.txt").seed != seed
+
+
+def test_the_manifest_tells_types_that_people_know(tmp_path: Path):
+    (path,) = make_inputs(tmp_path, "hdf5", [5])
+    recshuf.shuffle(path, f"{tmp_path}/out/")
+    schema = json.loads(manifest_path(tmp_path / "out").read_text())["schema"]
+    assert [field["type"].count("float") for field in schema] == [0, 1]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-import h5py
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -16,9 +15,9 @@ from recshuf.formats.parquet import FORMAT
 from recshuf.interfaces import InputFile, ReadOptions, WriteOptions
 from recshuf.output.manifest import manifest_path
 from recshuf.records.provenance import ProvenanceDecoder
-from tests.support.formats.format_tools import decompress_file
+from tests.support.formats.conversion_data import read_columns
 from tests.support.numbered_files import make_inputs, order_of
-from tests.support.output_trees import digest_tree, list_shards
+from tests.support.output_trees import list_shards
 from tests.support.small_runs import spill
 
 if TYPE_CHECKING:
@@ -34,23 +33,6 @@ CONVERSIONS = [
     *((name, to) for name in ("jsonl", "text", "parquet", "hdf5") for to in ("parquet", "jsonl", "hdf5")),
 ]
 CONVERSIONS = sorted({*CONVERSIONS} - {("hdf5", "hdf5")})
-
-
-# Reading, around the code under test
-
-
-def read_columns(path: Path) -> dict[str, list[Any]]:
-    """Return the columns of a file as lists of values that compare equal whatever the format."""
-    if path.suffix == ".parquet":
-        return pq.read_table(path).to_pydict()
-    if path.suffix == ".h5":
-        with h5py.File(path) as file:
-            return {name: dataset[:].tolist() for name, dataset in file.items()}
-    lines = decompress_file(path).decode().splitlines()
-    if path.suffix == ".txt":
-        return {"text": lines}
-    records = [json.loads(line) for line in lines]
-    return {name: [record[name] for record in records] for name in records[0]} if records else {}
 
 
 def read_records(path: Path) -> list[tuple[Any, ...]]:
@@ -99,7 +81,7 @@ def test_each_record_says_where_it_was_read(
         spill(monkeypatch, block_bytes=300)
     inputs = make_inputs(tmp_path / "in", name, COUNTS)
     options = {"to": to, "shards": 2, "seed": 5, "workers": cores, "piles": 5}
-    report = recshuf.shuffle(inputs, tmp_path / "with", provenance=True, **options)
+    report = recshuf.shuffle(inputs, tmp_path / "with", provenance=True, verify=True, **options)
     recshuf.shuffle(inputs, tmp_path / "without", **options)
     assert (report.spilled_bytes > 0) == is_spilled
     there = {str(path): read_records(path) for path in inputs}
@@ -108,22 +90,11 @@ def test_each_record_says_where_it_was_read(
     assert all(record == there[file][row] for record, (file, row) in found)
     every = [(file, row) for file, records in there.items() for row in range(len(records))]
     assert [provenance for _, provenance in found] == [every[index] for index in order_of(COUNTS, 5)]
-
-
-@pytest.mark.parametrize(("name", "to"), [("parquet", "parquet"), ("jsonl", "jsonl")])
-def test_the_same_seed_gives_the_same_bytes_whatever_the_means(
-    tmp_path: Path, name: str, to: str, monkeypatch: pytest.MonkeyPatch
-):
-    spill(monkeypatch)
-    inputs = make_inputs(tmp_path / "in", name, [1500, 1000])
-    digests = set()
-    for setting, options in enumerate(
-        [{"piles": 1}, {"piles": 900, "workers": 5}, {"memory": "250MB", "spill_compression": "lz4"}]
-    ):
-        output = tmp_path / str(setting)
-        recshuf.shuffle(inputs, output, to=to, shards=2, seed=9, provenance=True, **options)
-        digests.add(str(digest_tree(output)))
-    assert len(digests) == 1
+    assert recshuf.verify(inputs, tmp_path / "with").is_equal
+    [first, *_] = list_shards(tmp_path / "with")
+    own = sum(file == str(inputs[0]) for _, (file, _) in map(split, read_records(first)))
+    compared = recshuf.verify(inputs[0], first, provenance=True)
+    assert (compared.missing, compared.extra) == (COUNTS[0] - own, len(read_records(first)) - own)
 
 
 def test_rows_set_aside_are_counted(tmp_path: Path):
@@ -195,20 +166,6 @@ def test_lines_that_cannot_get_fields_are_refused_by_place(tmp_path: Path, call:
         assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
 
 
-# What cannot be
-
-
-@pytest.mark.parametrize(
-    ("name", "to", "word"),
-    [("text", "text", "to='parquet' or to='jsonl'"), ("parquet", "text", "to='jsonl'"), ("hdf5", "hdf5", "to='parquet'")],
-)  # fmt: skip
-def test_formats_without_room_are_refused_with_a_remedy(tmp_path: Path, name: str, to: str, word: str):
-    inputs = make_inputs(tmp_path / "in", name, COUNTS)
-    with pytest.raises(UsageError, match=word):
-        recshuf.shuffle(inputs, f"{tmp_path}/out/", to=to, provenance=True)
-    assert [path.name for path in tmp_path.iterdir()] == ["in"]
-
-
 @pytest.mark.parametrize(("to", "column"), [("parquet", NAMES[0]), ("jsonl", NAMES[1]), ("hdf5", NAMES[0])])
 def test_names_that_are_taken_are_refused(tmp_path: Path, to: str, column: str):
     pq.write_table(pa.table({"n": [1], column: ["x"]}), tmp_path / "in.parquet")
@@ -217,12 +174,6 @@ def test_names_that_are_taken_are_refused(tmp_path: Path, to: str, column: str):
         with pytest.raises(RecshufError, match=column):
             recshuf.shuffle(tmp_path / name, tmp_path / "out", to=to, provenance=True)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.jsonl", "in.parquet"]
-
-
-def test_an_input_named_twice_is_refused(tmp_path: Path):
-    [path] = make_inputs(tmp_path / "in", "parquet", [10])
-    with pytest.raises(UsageError, match="an input 2 times"):
-        recshuf.shuffle([path, path], tmp_path / "out", provenance=True)
 
 
 def test_a_path_that_a_store_was_filled_from_twice_is_refused_while_it_holds_both(tmp_path: Path):
@@ -242,41 +193,13 @@ def test_a_path_that_a_store_was_filled_from_twice_is_refused_while_it_holds_bot
 # Comparisons
 
 
-@pytest.mark.parametrize(
-    ("name", "to"),
-    [
-        pytest.param(*pair, marks=pytest.mark.slow if index % 3 else ())
-        for index, pair in enumerate(CONVERSIONS)
-    ],
-)
-def test_comparisons_leave_the_columns_out(tmp_path: Path, name: str, to: str):
-    inputs = make_inputs(tmp_path / "in", name, COUNTS)
-    recshuf.shuffle(inputs, f"{tmp_path}/out/", to=to, provenance=True, verify=True)
-    assert recshuf.verify(inputs, tmp_path / "out").is_equal
-    [first, *_] = list_shards(tmp_path / "out")
-    found = recshuf.verify(inputs[0], first, provenance=True, head_count=len(read_records(first)))
-    assert found.are_compared
-    assert found.records_written == found.extra + len(
-        {*map(keep_id, read_records(first))} & {*range(COUNTS[0])}
-    )
-
-
-def keep_id(record: tuple[Any, ...]) -> int:
-    fields = dict(split(record)[0])
-    return int(json.loads(fields["text"])["id"] if "text" in fields else fields["id"])
-
-
 @pytest.mark.parametrize("to", ["parquet", "jsonl"])
 def test_comparisons_see_what_changed_beside_the_columns(tmp_path: Path, to: str):
     inputs = make_inputs(tmp_path / "in", "jsonl", COUNTS)
     recshuf.shuffle([*inputs[1:]], f"{tmp_path}/out.{to}", provenance=True)
     found = recshuf.verify(inputs, f"{tmp_path}/out.{to}", provenance=True)
     assert (found.missing, found.extra) == (COUNTS[0], 0)
-
-
-def test_a_comparison_that_was_not_told_says_what_is_up(tmp_path: Path):
-    inputs = make_inputs(tmp_path / "in", "parquet", COUNTS)
-    recshuf.shuffle(inputs, tmp_path / "out.parquet", provenance=True)
-    [difference] = recshuf.verify(inputs, tmp_path / "out.parquet").differences
-    assert "'source_file'" in difference
-    assert "give --provenance" in difference
+    differences = recshuf.verify(inputs[1:], f"{tmp_path}/out.{to}").differences
+    assert to == "jsonl" or [
+        "'source_file'" in one and "give --provenance" in one for one in differences
+    ] == [True]

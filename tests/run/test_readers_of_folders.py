@@ -1,4 +1,4 @@
-"""A folder of shards is opened, as a folder, by the readers it is made for."""
+"""A folder of shards, and one of such folders, is opened by the readers it is made for."""
 
 from __future__ import annotations
 
@@ -18,95 +18,62 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def count_with_pandas(folder: Path) -> int:
-    return len(pytest.importorskip("pandas").read_parquet(folder))
-
-
-def count_with_polars(folder: Path) -> int:
+def count_with_polars(folder: Path, name: str) -> int:
     polars = pytest.importorskip("polars")
-    scan = polars.scan_parquet if is_parquet(folder) else polars.scan_ndjson
-    return int(scan(folder if is_parquet(folder) else folder / "*").collect().height)
+    scan = polars.scan_parquet if name == "parquet" else polars.scan_ndjson
+    return int(scan(folder if name == "parquet" else folder / "*").collect().height)
 
 
-def count_with_duckdb(folder: Path) -> int:
-    read = "read_parquet" if is_parquet(folder) else "read_json"
+def count_with_duckdb(folder: Path, name: str) -> int:
     connection = pytest.importorskip("duckdb").connect()
-    [(count,)] = connection.execute(f"SELECT count(*) FROM {read}('{folder}/*')").fetchall()
+    [(count,)] = connection.execute(f"SELECT count(*) FROM read_{name}('{folder}/*')").fetchall()
     return int(count)
 
 
-def count_with_datasets(folder: Path, **options: str) -> int:
+def count_with_datasets(folder: Path, path: str, **options: str) -> int:
     datasets = pytest.importorskip("datasets")
     cache = str(folder.parent / "cache")
-    return len(datasets.load_dataset(**options, split="train", cache_dir=cache))
+    return len(datasets.load_dataset(path, split="train", cache_dir=cache, **options))
 
 
-def is_parquet(folder: Path) -> bool:
-    return any(folder.rglob("*.parquet"))
-
-
-def name_of(folder: Path) -> str:
-    return "parquet" if is_parquet(folder) else "json"
-
-
-READERS: dict[str, Callable[[Path], int]] = {
-    "pyarrow.dataset": lambda folder: ds.dataset(folder, format=name_of(folder)).count_rows(),
-    "pyarrow.parquet": lambda folder: pq.read_table(folder).num_rows,
-    "pyarrow.json": lambda folder: sum(pa.json.read_json(one).num_rows for one in folder.iterdir()),
-    "pandas": count_with_pandas,
+READERS: dict[str, Callable[[Path, str], int]] = {
+    "pyarrow.dataset": lambda folder, name: ds.dataset(folder, format=name).count_rows(),
+    "pyarrow.parquet": lambda folder, _: pq.read_table(folder).num_rows,
+    "pyarrow.json": lambda folder, _: sum(pa.json.read_json(one).num_rows for one in folder.iterdir()),
+    "pandas": lambda folder, _: len(pytest.importorskip("pandas").read_parquet(folder)),
     "polars": count_with_polars,
     "duckdb": count_with_duckdb,
-    "datasets": lambda folder: count_with_datasets(folder, path=str(folder)),
-    "datasets, data_dir": lambda folder: count_with_datasets(
-        folder, path=name_of(folder), data_dir=str(folder)
-    ),
+    "datasets": lambda folder, _: count_with_datasets(folder, str(folder)),
+    "datasets, data_dir": lambda folder, name: count_with_datasets(folder, name, data_dir=str(folder)),
 }
-OF_PARQUET, OF_JSON = {"pyarrow.parquet", "pandas"}, {"pyarrow.json"}
+ONE_FORMAT = {"pyarrow.parquet": "parquet", "pandas": "parquet", "pyarrow.json": "json"}
+PASS_OVER_NO_NAME = ("pyarrow.json", "polars", "duckdb")
 
 
-@pytest.fixture(scope="module", params=[("parquet", 1000), ("jsonl", 1000), ("parquet", 2)])
-def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Four shards, of two records two without any."""
-    place, (to, count) = tmp_path_factory.mktemp("shards"), request.param
+@pytest.fixture(scope="module", params=[("parquet", 1000), ("json", 1000), ("parquet", 2)], ids=str)
+def shards(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, int]:
+    """Two folders of four shards in one, format and records of each; of two records two shards have none."""
+    place, (name, count) = tmp_path_factory.mktemp("shards"), request.param
     (place / "in.jsonl").write_text("".join(f'{{"id": {number}}}\n' for number in range(count)))
-    recshuf.shuffle(place / "in.jsonl", place / "out", to=to, shards=4, seed=1)
-    return place / "out"
-
-
-FAST = ("pyarrow.dataset", "pyarrow.parquet", "pyarrow.json")
-
-
-@pytest.mark.parametrize(
-    "reader", [pytest.param(one, marks=() if one in FAST else pytest.mark.slow) for one in READERS]
-)
-def test_a_folder_of_shards_is_read_whole(folder: Path, reader: str, monkeypatch: pytest.MonkeyPatch):
-    if reader in (OF_JSON if is_parquet(folder) else OF_PARQUET):
-        pytest.skip(f"{reader} reads another format")
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    assert READERS[reader](folder) == (folder.parent / "in.jsonl").read_bytes().count(b"\n")
-
-
-READERS_OF_PARENTS = [one for one in READERS if one not in ("pyarrow.json", "polars", "duckdb")]
-"""The others pass over no name."""
+    for output in ("one", "two"):
+        to = "parquet" if name == "parquet" else "jsonl"
+        recshuf.shuffle(place / "in.jsonl", place / "data" / output, to=to, shards=4, seed=1)
+    return place / "data", name, count
 
 
 @pytest.mark.parametrize(
-    "reader", [pytest.param(one, marks=() if one in FAST else pytest.mark.slow) for one in READERS_OF_PARENTS]
+    "reader", [pytest.param(one, marks=() if "pyarrow" in one else pytest.mark.slow) for one in READERS]
 )
-@pytest.mark.parametrize("to", ["parquet", "jsonl"])
-def test_a_folder_of_outputs_is_read_whole(
-    tmp_path: Path, to: str, reader: str, monkeypatch: pytest.MonkeyPatch
-):
-    """Manifests and work folders have names that readers pass over."""
-    if to == "jsonl" and reader in OF_PARQUET:
+def test_shards_are_read_whole(
+    shards: tuple[Path, str, int], reader: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Manifests have names that most readers pass over."""
+    folder, name, count = shards
+    if ONE_FORMAT.get(reader, name) != name:
         pytest.skip(f"{reader} reads another format")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    (tmp_path / "in.jsonl").write_text('{"id": 1}\n' * 100)
-    for name in ("one", "two"):
-        recshuf.shuffle(tmp_path / "in.jsonl", tmp_path / "data" / name, to=to, shards=2)
-    assert READERS[reader](tmp_path / "data") == 200
-
-
-def test_a_folder_of_shards_holds_nothing_else(folder: Path):
-    assert len(os.listdir(folder)) == 4
-    assert (folder.parent / ".out.recshuf.json").is_file()
+    assert READERS[reader](folder / "one", name) == count
+    if reader not in PASS_OVER_NO_NAME:
+        assert READERS[reader](folder, name) == 2 * count
+    assert len(os.listdir(folder / "one")) == 4
+    assert (folder / ".one.recshuf.json").is_file()

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import io
-import itertools
 import json
 import os
 import shutil
+from itertools import count, product, repeat
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -19,7 +18,8 @@ from recshuf.errors import InputError, OutputError, UsageError
 from recshuf.formats import list_options
 from recshuf.job.options import OPTIONS
 from recshuf.output.manifest import find_checksum, manifest_path
-from tests.support.numbered_files import FORMATS, make_inputs
+from tests.support.effort import mostly_slow
+from tests.support.numbered_files import FORMATS, make_inputs, make_lines
 from tests.support.processes.killed_runs import (
     Killed,
     kill_after,
@@ -69,25 +69,56 @@ class Reads(Listener):
 # From the finished parts
 
 
-@pytest.mark.parametrize(("parts", "left"), [(1, 90), (2, 50), (3, 0), (4, 0), (5, 0)])
-def test_finished_parts_are_not_made_again(tmp_path: Path, inputs: list[Path], parts: int, left: int):
+REPEATS = b"".join(line + b"\n" for line in make_lines(0, 60))
+BAD = b'{"id": 1\n\xff\n'
+TYPES = {"id": "int64", "pad": "string"}
+CONTINUED: dict[str, tuple[str, bytes, dict[str, Any]]] = {
+    "lines": ("text", b"", {}),
+    "copies": ("text", b"", {"copies": [2, 1, 1, 0.5]}),
+    "groups": ("jsonl", b"", {"group_by": "pad"}),
+    "repeats": ("jsonl", REPEATS, {"dedup": "record"}),
+    "repeats of values": ("jsonl", REPEATS, {"dedup": "pad"}),
+    "parts": ("text", b"", {"split": "train=0.7,val=0.2,test=0.1", "shards": 5}),
+    "bad lines": ("jsonl", BAD, {"to": "parquet"}),
+    "bad lines, types given": ("jsonl", BAD, {"to": "parquet", "schema": TYPES}),
+}
+"""Format, what the second input holds besides, and options; bad lines are set aside."""
+FAST = [("lines", 1), ("lines", 3), *((kind, 1 + 3 * (number % 2)) for number, kind in enumerate(CONTINUED))]
+
+
+@pytest.mark.parametrize(("kind", "parts"), mostly_slow(product(CONTINUED, range(1, 6)), *FAST))
+def test_finished_parts_are_not_made_again_and_nothing_is_counted_anew(tmp_path: Path, kind: str, parts: int):
     """Three pile sets (an input is empty) and three shards, finished one after the other."""
-    run(inputs, tmp_path / "whole")
-    run_and_die(parts, inputs, tmp_path / "out")
-    finished = find_finished(tmp_path)
+    name, more, options = CONTINUED[kind]
+    inputs = make_inputs(tmp_path / "in", name, COUNTS)
+    with inputs[1].open("ab") as file:
+        file.write(more)
+    given = [dict(options) for _ in range(2)]
+    if more is BAD:
+        for number, one in enumerate(given):
+            one["on_bad_record"] = f"quarantine:{tmp_path}/bad{number}"
+    whole = run(inputs, tmp_path / "whole", **given[0])
+    before, now = ("lz4", "none") if parts % 2 else ("none", "zstd")
+    run_and_die(parts, inputs, tmp_path / "out", spill_compression=before, **given[1])
+    assert not (tmp_path / "bad1").exists()
+    finished, heard = find_finished(tmp_path), Reads()
     assert len(finished) == max(0, parts - 3)
-    heard = Reads()
-    report = run(inputs, tmp_path / "out", resume=True, memory="100MB", workers=3, progress=heard)
+    again = {"resume": True, "memory": "300MB", "workers": 3, "spill_compression": now, "progress": heard}
+    report = run(inputs, tmp_path / "out", **given[1] | again)
     assert read_files(tmp_path / "out") == read_files(tmp_path / "whole")
-    assert heard.records == left
-    assert (
-        finished.items() <= {path.name: path.stat().st_ino for path in (tmp_path / "out").iterdir()}.items()
-    )
-    assert report.records == sum(COUNTS)
-    manifest = json.loads(manifest_path(tmp_path / "out").read_text())
-    assert [one["records"] for one in manifest["inputs"]] == list(COUNTS)
-    assert sum(one["records"] for one in manifest["shards"]) == sum(COUNTS)
-    assert sorted(os.listdir(tmp_path)) == [".out.recshuf.json", ".whole.recshuf.json", "in", "out", "whole"]
+    assert (report.features, report.inputs, report.shards) == (whole.features, whole.inputs, whole.shards)
+    counts = [one.records for one in whole.inputs if one.records]
+    assert heard.records == sum(counts if more is BAD else counts[parts:])
+    assert "count" not in heard.passes
+    made = {str(path.relative_to(tmp_path / "out")): path for path in (tmp_path / "out").rglob("shard-*")}
+    assert finished.items() <= {name: path.stat().st_ino for name, path in made.items()}.items()
+    manifests = [json.loads(manifest_path(tmp_path / name).read_text()) for name in ("out", "whole")]
+    assert [one["inputs"] for one in manifests] == [manifests[1]["inputs"]] * 2
+    assert [one["shards"] for one in manifests] == [manifests[1]["shards"]] * 2
+    if more is BAD:
+        assert (tmp_path / "bad1").read_bytes() == (tmp_path / "bad0").read_bytes()
+        assert report.quarantined == 2
+    assert not list(tmp_path.glob(".*.recshuf"))
 
 
 @pytest.mark.parametrize("region_piles", [3, 1])
@@ -101,24 +132,12 @@ def test_piles_lie_as_the_journal_says(tmp_path: Path, inputs: list[Path], regio
     assert read_files(tmp_path / "out") == read_files(tmp_path / "whole")
 
 
-@pytest.mark.parametrize(("before", "now"), [("none", "zstd"), ("lz4", "none")])
-def test_spilled_records_may_be_compressed_in_another_way(
-    tmp_path: Path, inputs: list[Path], before: str, now: str
-):
-    run(inputs, tmp_path / "whole")
-    run_and_die(1, inputs, tmp_path / "out", spill_compression=before)
-    heard = Reads()
-    run(inputs, tmp_path / "out", spill_compression=now, resume=True, progress=heard)
-    assert heard.records == sum(COUNTS) - COUNTS[0]
-    assert read_files(tmp_path / "out") == read_files(tmp_path / "whole")
-
-
 def test_records_are_compressed_from_when_threads_wait_for_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     inputs = make_inputs(tmp_path / "in", "text", [20_000] * 4)
     monkeypatch.setattr("recshuf.piles.store._WATCHED_BYTES", 1)
-    clock = [itertools.repeat(0), itertools.count(), itertools.repeat(0)]
+    clock = [repeat(0), count(), repeat(0)]
     monkeypatch.setattr("recshuf.piles.store.read_idle_clock", lambda: next(clock[0]))
     whole = run(inputs, tmp_path / "whole")
     clock.pop(0)
@@ -320,24 +339,20 @@ def test_another_epoch_is_named(tmp_path: Path, inputs: list[Path]):
     assert read_files(tmp_path / "out") == read_files(tmp_path / "whole")
 
 
-@pytest.mark.parametrize("options", [{"stdin": io.BytesIO(b"a\n")}, {"stdout": io.BytesIO()}])
-def test_streams_cannot_be_continued(tmp_path: Path, options: dict[str, Any]):
-    (path,) = make_inputs(tmp_path, "text", [10])
-    inputs, output = ("-", tmp_path / "out") if "stdin" in options else (path, "-")
-    with pytest.raises(UsageError, match="resume=True"):
-        recshuf.shuffle(inputs, output, resume=True, **options)
-
-
 # Damage
 
 
 @pytest.mark.parametrize(
     ("what", "damage"),
-    [("piles", "flip"), ("piles", "cut"), ("piles", "delete"), ("shards", "flip"), ("shards", "delete")],
+    [
+        *(("piles", damage) for damage in ("flip", "cut", "delete")),
+        *((what, damage) for what in ("shards", "shards/a") for damage in ("flip", "delete")),
+    ],
 )
 def test_damaged_parts_are_made_again(tmp_path: Path, inputs: list[Path], what: str, damage: str):
-    run(inputs, tmp_path / "whole")
-    run_and_die(5, inputs, tmp_path / "out")
+    options = {"split": "a=0.7,b=0.3"} if what == "shards/a" else {}
+    run(inputs, tmp_path / "whole", **options)
+    run_and_die(5, inputs, tmp_path / "out", **options)
     path = sorted((tmp_path / ".out.recshuf" / what).iterdir())[0]
     content = bytearray(path.read_bytes())
     if damage == "flip":
@@ -346,7 +361,7 @@ def test_damaged_parts_are_made_again(tmp_path: Path, inputs: list[Path], what: 
     if damage != "delete":
         path.write_bytes(content if damage == "flip" else content[: len(content) // 2])
     heard = Listener()
-    run(inputs, tmp_path / "out", resume=True, progress=heard)
+    run(inputs, tmp_path / "out", resume=True, progress=heard, **options)
     assert len(heard.warnings) == 1
     assert path.name in heard.warnings[0]
     assert heard.warnings[0].endswith(("; its inputs are read again", "; it is written again"))

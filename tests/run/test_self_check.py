@@ -132,13 +132,10 @@ def test_of_piles_that_share_a_region_all_are_named(tmp_path: Path, monkeypatch:
     run_and_fail(tmp_path, "text", r"gather: piles 3 to 4: \d+ records, \d+ given", piles=5)
 
 
-@pytest.mark.parametrize("name", ["jsonl"])
-def test_records_that_get_lost_in_memory_are_found(
-    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
-):
+def test_records_that_get_lost_in_memory_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     whole = Store.find
     monkeypatch.setattr(Store, "find", lambda self, pile: whole(self, pile)[:-1])
-    run_and_fail(tmp_path, name, r"gather: pile \d of pile set [01]: \d+ records, \d+ given")
+    run_and_fail(tmp_path, "jsonl", r"gather: pile \d of pile set [01]: \d+ records, \d+ given")
 
 
 @pytest.mark.parametrize(("name", "workers"), [("text", 1), ("hdf5", 3)])
@@ -169,16 +166,15 @@ def test_records_that_a_shard_lacks_are_found(
     run_and_fail(tmp_path, name, match, head_count=head_count)
 
 
-@pytest.mark.parametrize("name", ["text"])
 def test_what_splitting_a_pile_gets_wrong_is_found(
-    tmp_path: Path, place: str, name: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch
 ):
     change_plans(monkeypatch, pile_bytes=500)
     whole = FilledRegions._parts
     monkeypatch.setattr(
         FilledRegions, "_parts", lambda self, pile: (one for one in list(whole(self, pile))[:-1])
     )
-    run_and_fail(tmp_path, name, r"gather: pile \d")
+    run_and_fail(tmp_path, "text", r"gather: pile \d")
 
 
 @pytest.mark.parametrize("options", [{}, {"engine": "threads"}], ids=["alone", "tasks"])

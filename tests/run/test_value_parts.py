@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import os
 from fractions import Fraction
+from itertools import islice, product
 from typing import TYPE_CHECKING, Any
 
-import h5py
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import xxhash
 from numpy.random import SeedSequence
@@ -21,6 +17,8 @@ from recshuf.output.manifest import manifest_path
 from recshuf.records.keys import stream_of
 from recshuf.records.value_keys import encrypt
 from tests.run.test_split_files import COUNTS, SHARES, shuffle
+from tests.support.effort import mostly_slow
+from tests.support.formats.conversion_data import read_columns, write_users
 from tests.support.processes.task_runs import divide_small
 from tests.support.small_runs import read_files, spill
 
@@ -28,53 +26,24 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def write_users(folder: Path, counts: tuple[int, ...] = COUNTS, kind: str = "jsonl") -> list[Path]:
-    """Write records of 40 users, numbered in input order; one user in 50 is unknown."""
-    folder.mkdir()
-    paths: list[Path] = []
-    first = 0
-    for index, count in enumerate(counts):
-        users = [None if number % 50 == 7 else number * 7 % 40 for number in range(first, first + count)]
-        paths.append(path := folder / f"{index}.{'h5' if kind == 'hdf5' else kind}")
-        if kind == "jsonl":
-            # The same value as text and as a number.
-            shown = [user if number % 2 else user and str(user) for number, user in enumerate(users)]
-            path.write_text(
-                "".join(
-                    json.dumps({"user": user, "id": first + row}) + "\n" for row, user in enumerate(shown)
-                )
-            )
-        elif kind == "csv":
-            path.write_text(
-                "user,id\n"
-                + "".join(f"{'' if user is None else user},{first + row}\n" for row, user in enumerate(users))
-            )
-        elif kind == "parquet":
-            pq.write_table(
-                pa.table({"user": pa.array(users, pa.int16()), "id": range(first, first + count)}), path
-            )
-        else:
-            with h5py.File(path, "w") as file:
-                file["user"] = np.array([-1 if user is None else user for user in users], np.int32)
-                file["id"] = np.arange(first, first + count)
-        first += count
-    return paths  # fmt: skip
+def make_users(folder: Path, counts: tuple[int, ...] = COUNTS, kind: str = "jsonl") -> list[Path]:
+    """Write records of 40 users; one user in 50 is unknown."""
+    left = iter([None if number % 50 == 7 else number * 7 % 40 for number in range(sum(counts))])
+    inputs = [[*islice(left, count)] for count in counts]
+    if kind == "jsonl":  # the same value as text and as a number
+        inputs = [
+            [user if row % 2 else user and str(user) for row, user in enumerate(users)] for users in inputs
+        ]
+    elif kind == "hdf5":
+        inputs = [[-1 if user is None else user for user in users] for users in inputs]
+    return write_users(folder, kind, inputs)
 
 
 def read_users(folder: Path) -> dict[str, str]:
     """Return the part of each user as text, having checked that it is one."""
     found: dict[str, str] = {}
     for path in sorted(folder.rglob("shard-*")):
-        if path.suffix == ".jsonl":
-            users = [json.loads(line)["user"] for line in path.read_text().splitlines()]
-        elif path.suffix == ".csv":
-            users = [line.partition(",")[0] or None for line in path.read_text().splitlines()[1:]]
-        elif path.suffix == ".parquet":
-            users = pq.read_table(path)["user"].to_pylist()
-        else:
-            with h5py.File(path) as file:
-                users = file["user"][:].tolist()
-        for user in users:
+        for user in read_columns(path).get("user", []):
             assert found.setdefault(str(user), path.parent.name) == path.parent.name
     return found
 
@@ -83,7 +52,7 @@ def test_a_value_is_in_one_part_whatever_the_format_the_seed_and_the_other_recor
     """Texts alone tell: 7 as an integer, as text and as a field of CSV."""
     counts, found = (60, 40, 20, 50), dict[str, dict[str, str]]()
     for kind in ("jsonl", "csv", "parquet", "hdf5"):
-        inputs = write_users(tmp_path / kind, counts, kind)
+        inputs = make_users(tmp_path / kind, counts, kind)
         done = shuffle(
             inputs, tmp_path / f"{kind}-out", split_by="user", seed=len(found), shards=5, verify=True
         )
@@ -100,7 +69,7 @@ def test_a_value_is_in_one_part_whatever_the_format_the_seed_and_the_other_recor
     known = {user: part for user, part in found["jsonl"].items() if user != "None"}
     assert known.items() <= found["hdf5"].items()
     assert {*found["csv"].values()} == {*SHARES}
-    shuffle(write_users(tmp_path / "fewer", (30, 20)), tmp_path / "fewer-out", split_by="user")
+    shuffle(make_users(tmp_path / "fewer", (30, 20)), tmp_path / "fewer-out", split_by="user")
     assert read_users(tmp_path / "fewer-out").items() <= found["jsonl"].items()
     shuffle(tmp_path / "jsonl", tmp_path / "seed", split_by="user", split_seed=1)
     assert read_users(tmp_path / "seed") != found["jsonl"]
@@ -113,7 +82,7 @@ def test_a_value_is_in_one_part_whatever_the_format_the_seed_and_the_other_recor
 
 
 def test_parts_of_values_are_those_of_a_split_store_to_the_byte(tmp_path: Path):
-    inputs = write_users(tmp_path / "in", kind="csv")
+    inputs = make_users(tmp_path / "in", kind="csv")
     done = shuffle(inputs, tmp_path / "out", split_by=["user", "id"], split_seed=3)
     made = recshuf.scatter(
         inputs, tmp_path / "stores", split=SHARES, seed=11, split_by="user,id", split_seed=3
@@ -130,7 +99,7 @@ def test_parts_of_values_are_those_of_a_split_store_to_the_byte(tmp_path: Path):
 
 def test_parts_are_those_of_the_formula(tmp_path: Path):
     """The key of each text, and how many thresholds are at most as large; without a value, the hash of nothing."""
-    inputs = write_users(tmp_path / "in", kind="parquet")
+    inputs = make_users(tmp_path / "in", kind="parquet")
     shuffle(inputs, tmp_path / "out", split_by="user", split_seed=5)
     a, b = SeedSequence(5, spawn_key=stream_of("value")).generate_state(2, np.uint64).tolist()
     ends = [int(Fraction(share) * 2**64) for share in ("0.7", "0.9")]
@@ -146,31 +115,34 @@ def test_parts_are_those_of_the_formula(tmp_path: Path):
     assert len(found) == 41
 
 
+PLANS: dict[str, dict[str, Any]] = {
+    "spilled": {"piles": 3},
+    "tasks": {"engine": "threads", "piles": 64, "memory": "300MB"},
+    "one pile": {"piles": 1},
+    "many piles": {"piles": 4000, "workers": 3, "memory": "64MB"},
+}
+
+
 @pytest.mark.parametrize(
-    "options",
-    [
-        {"piles": 3, "spills": True},
-        {"engine": "threads"},
-        *(pytest.param(one, marks=pytest.mark.slow) for one in ({"piles": 3}, {"workers": 3})),
-    ],
+    ("plan", "split_by"),
+    mostly_slow(product(PLANS, (None, "user")), ("spilled", None), ("spilled", "user"), ("tasks", "user")),
 )
-def test_no_plan_changes_parts_of_values(
-    tmp_path: Path, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+def test_no_plan_changes_parts(
+    tmp_path: Path, plan: str, split_by: str | None, monkeypatch: pytest.MonkeyPatch
 ):
-    inputs = write_users(tmp_path / "in")
-    given = {"split_by": "user", "shard_records": 20}
+    inputs, options = make_users(tmp_path / "in"), PLANS[plan]
+    given = {"split_by": split_by, "shard_records": 20}
     shuffle(inputs, tmp_path / "plain", **given)
-    if options.pop("spills", False):
+    if plan == "spilled":  # piles are larger, and split
         spill(monkeypatch, region_piles=3, pile_bytes=500)
-    if "engine" in options:
+    if plan == "tasks":
         divide_small(monkeypatch)
-        options |= {"piles": 64, "memory": "300MB"}
     shuffle(inputs, tmp_path / "other", **given, **options)
     assert read_files(tmp_path / "plain") == read_files(tmp_path / "other")
 
 
 def test_verify_finds_a_value_in_two_parts(tmp_path: Path):
-    inputs = write_users(tmp_path / "in")
+    inputs = make_users(tmp_path / "in")
     shuffle(inputs, tmp_path / "out", split_by="user")
     train, val = (tmp_path / "out" / part / "shard-00000.jsonl" for part in ("train", "val"))
     line, rest = train.read_text().split("\n", 1)
@@ -185,7 +157,7 @@ def test_verify_finds_a_value_in_two_parts(tmp_path: Path):
 
 
 def test_bad_records_and_streams_have_parts_by_their_values(tmp_path: Path):
-    inputs = write_users(tmp_path / "in")
+    inputs = make_users(tmp_path / "in")
     shuffle(inputs, tmp_path / "whole", split_by="user", shards=3)
     with (tmp_path / "lines").open("wb") as file:
         file.writelines(path.read_bytes() for path in inputs)
@@ -194,23 +166,10 @@ def test_bad_records_and_streams_have_parts_by_their_values(tmp_path: Path):
     assert read_users(tmp_path / "stream") == read_users(tmp_path / "whole")
     inputs[0].write_text(inputs[0].read_text().replace('"id"', "id", 1))
     bad = f"quarantine:{tmp_path}/bad"
-    schema = {"user": "string", "id": "int64"}
+    schema = {"id": "int64", "user": "string", "pad": "string"}
     done = shuffle(inputs, tmp_path / "good", split_by="user", to="parquet", schema=schema, on_bad_record=bad)
     assert (done.quarantined, done.records_written) == (1, sum(COUNTS) - 1)
     assert read_users(tmp_path / "good").items() <= read_users(tmp_path / "whole").items()
-
-
-@pytest.mark.parametrize("scatters", [False, True])
-def test_a_field_that_no_record_has_is_refused(tmp_path: Path, scatters: bool):
-    inputs = write_users(tmp_path / "in")
-    write: Any = recshuf.scatter if scatters else shuffle
-    with pytest.raises(
-        UsageError, match=r"^split_by: no record has a value of 'usr'; name a field that some have"
-    ):
-        write(inputs, tmp_path / "out", split=SHARES, split_by="usr")
-    with pytest.raises(UsageError, match=r"^split_by: is used with split only; give that, too"):
-        recshuf.scatter(inputs, tmp_path / "out", split_by="user")
-    assert os.listdir(tmp_path) == ["in"]
 
 
 def test_check_tests_the_order_of_each_part_that_is_large_enough(tmp_path: Path):

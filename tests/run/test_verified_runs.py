@@ -51,55 +51,46 @@ LEAVES: dict[pa.DataType, st.SearchStrategy[Any]] = {
     pa.timestamp("ns", "UTC"): SMALL,
     pa.null(): st.none(),
 }
+Typed = tuple[pa.DataType, st.SearchStrategy[Any]]
 
 
-def nest(inner: st.SearchStrategy[pa.DataType]) -> st.SearchStrategy[pa.DataType]:
-    """Return the types one level around `inner`."""
-    names = st.sampled_from([["a"], ["b", "a"], ["key", "value"], ["value", "key"], ["a.b", "[]"]])
-    structs = names.flatmap(
-        lambda chosen: st.tuples(*[inner] * len(chosen)).map(
-            lambda kinds: pa.struct(list(zip(chosen, kinds, strict=True)))
-        )
-    )
-    keys = st.sampled_from([pa.string(), pa.int8(), pa.float64()])
-    return st.one_of(
-        inner.map(pa.list_),
-        inner.map(pa.large_list),
-        inner.map(lambda kind: pa.list_(kind, 2)),
-        st.tuples(keys, inner).map(lambda kinds: pa.map_(*kinds)),
-        structs,
-    )
+def nullable(kind: pa.DataType, values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Not every format holds nulls among lists of one length."""
+    return values if pa.types.is_fixed_size_list(kind) else st.none() | values
 
 
-TYPES = st.recursive(st.sampled_from(list(LEAVES)), nest, max_leaves=3)
+@st.composite
+def nested_types(draw: st.DrawFn, inner: st.SearchStrategy[Typed]) -> Typed:
+    """Return a type one level around others, and its values."""
+    kind, values = draw(inner)
+    items = nullable(kind, values)
+    form = draw(st.sampled_from(["list", "large list", "pair", "map", "struct"]))
+    if form == "struct":
+        names = draw(st.sampled_from([["a"], ["b", "a"], ["key", "value"], ["value", "key"], ["a.b", "[]"]]))
+        parts = {name: draw(inner) for name in names}
+        fields = {name: nullable(*part) for name, part in parts.items()}
+        return pa.struct({name: part[0] for name, part in parts.items()}), st.fixed_dictionaries(fields)
+    if form == "map":
+        key = draw(st.sampled_from([pa.string(), pa.int8(), pa.float64()]))
+        return pa.map_(key, kind), st.lists(st.tuples(LEAVES[key], items), max_size=2)
+    if form == "pair":
+        return pa.list_(kind, 2), st.lists(items, min_size=2, max_size=2)
+    return (pa.list_ if form == "list" else pa.large_list)(kind), st.lists(items, max_size=3)
 
 
-def values_of(kind: pa.DataType, *, is_key: bool = False) -> st.SearchStrategy[Any]:
-    """Return values of a type; nulls except for keys and in lists of one length, which not every format holds."""
-    if pa.types.is_map(kind):
-        entries = st.tuples(values_of(kind.key_type, is_key=True), values_of(kind.item_type))
-        values: st.SearchStrategy[Any] = st.lists(entries, max_size=2)
-    elif pa.types.is_struct(kind):
-        values = st.fixed_dictionaries({field.name: values_of(field.type) for field in kind})
-    elif pa.types.is_fixed_size_list(kind):
-        return st.lists(values_of(kind.value_type, is_key=is_key), min_size=2, max_size=2)
-    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        values = st.lists(values_of(kind.value_type), max_size=3)
-    else:
-        values = LEAVES[kind]
-    return values if is_key else st.none() | values
+TYPES = st.recursive(st.sampled_from(list(LEAVES.items())), nested_types, max_leaves=3)
 
 
-def columns_of(kind: pa.DataType, count: int) -> st.SearchStrategy[pa.Array]:
-    holds_nulls = st.booleans().flatmap(lambda required: values_of(kind, is_key=required))
-    return st.lists(holds_nulls, min_size=count, max_size=count).map(lambda values: pa.array(values, kind))
+@st.composite
+def tables(draw: st.DrawFn) -> pa.Table:
+    count, columns = draw(st.integers(1, 4)), list[pa.Array]()
+    for _ in range(draw(st.integers(1, 3))):
+        kind, values = draw(TYPES)
+        values = values if draw(st.booleans()) else nullable(kind, values)
+        columns.append(pa.array(draw(st.lists(values, min_size=count, max_size=count)), kind))
+    return pa.table({f"c{index}": column for index, column in enumerate(columns)})
 
 
-TABLES = st.tuples(st.lists(TYPES, min_size=1, max_size=3), st.integers(1, 4)).flatmap(
-    lambda drawn: st.tuples(*(columns_of(kind, drawn[1]) for kind in drawn[0])).map(
-        lambda columns: pa.table({f"c{index}": column for index, column in enumerate(columns)})
-    )
-)
 OUTPUTS = ("x.jsonl", "x.parquet", "x.h5", "x.txt")
 
 
@@ -114,7 +105,7 @@ def shuffle_verified(source: Path, output: Path, **options: Any) -> bool:
 
 
 @settings(max_examples=examples(60))
-@given(TABLES, st.sampled_from(list(itertools.permutations(OUTPUTS, 2))), st.booleans(), st.booleans())
+@given(tables(), st.sampled_from(list(itertools.permutations(OUTPUTS, 2))), st.booleans(), st.booleans())
 def test_what_a_run_writes_it_verifies(
     tmp_path_factory: pytest.TempPathFactory,
     table: pa.Table,

@@ -35,7 +35,6 @@ PACK: dict[str, Callable[[bytes], bytes]] = {
 }
 NAMES = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".xz": "xz", ".lz4": "lz4"}
 LINES = b"".join(b'{"id": %d}\n' % index for index in range(5_000))
-suffixes = pytest.mark.parametrize("suffix", PACK)
 
 
 @pytest.fixture
@@ -46,18 +45,7 @@ def expected(tmp_path: Path) -> bytes:
     return (tmp_path / "expected.jsonl").read_bytes()
 
 
-@pytest.mark.parametrize(("suffix", "kind"), [(one, (".jsonl", ".txt")[k % 2]) for k, one in enumerate(PACK)])
-def test_a_compression_is_read_and_kept(tmp_path: Path, expected: bytes, suffix: str, kind: str) -> None:
-    half = LINES.index(b"\n", len(LINES) // 2) + 1
-    path = tmp_path / f"in{kind}{suffix}"
-    path.write_bytes(PACK[suffix](LINES[:half]) + PACK[suffix](LINES[half:]))
-    recshuf.shuffle(path, f"{tmp_path}/out/", seed=1, verify=True)
-    (made,) = [one for one in (tmp_path / "out").iterdir() if one.suffix == suffix]
-    assert made.name.endswith(kind + suffix)
-    assert decompress_file(made) == expected
-
-
-@suffixes
+@pytest.mark.parametrize("suffix", PACK)
 def test_a_compression_is_written_by_suffix_and_by_option(
     tmp_path: Path, expected: bytes, suffix: str
 ) -> None:
@@ -77,22 +65,24 @@ def test_a_compression_is_written_by_suffix_and_by_option(
 
 @pytest.mark.parametrize(
     ("suffix", "name"),
-    [*zip(PACK, ["in.jsonl", "in.txt", "in.json", "in", "in.txt"], strict=True), (".zst", "in")],
+    [*zip(PACK, ["in.jsonl", "in.txt.zst", "in.json", "in", "in.txt"], strict=True), (".zst", "in")],
 )
-def test_files_are_recognised_by_content_under_any_name(
+def test_files_are_recognised_by_content_under_any_name_and_keep_their_compression(
     tmp_path: Path, expected: bytes, suffix: str, name: str
 ) -> None:
-    (tmp_path / name).write_bytes(PACK[suffix](LINES))
-    recshuf.shuffle(tmp_path / name, tmp_path / "out", seed=1, verify=True)
-    assert decompress_file((tmp_path / "out").rename(tmp_path / f"out{suffix}")) == expected
+    half = LINES.index(b"\n", len(LINES) // 2) + 1
+    (tmp_path / name).write_bytes(PACK[suffix](LINES[:half]) + PACK[suffix](LINES[half:]))
+    recshuf.shuffle(tmp_path / name, f"{tmp_path}/out/", seed=1, verify=True)
+    (made,) = (tmp_path / "out").iterdir()
+    assert made.suffix == suffix
+    assert decompress_file(made) == expected
 
 
-@pytest.mark.parametrize("suffix", [".gz", pytest.param(".lz4", marks=pytest.mark.slow)])
-def test_one_of_hundreds_of_files_is_recognised_by_content(tmp_path: Path, suffix: str) -> None:
+def test_one_of_hundreds_of_files_is_recognised_by_content(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     lines = [b"%d\n" % index for index in range(300)]
     for index, line in enumerate(lines):
-        (tmp_path / "in" / f"{index}.txt").write_bytes(PACK[suffix](line) if index == 277 else line)
+        (tmp_path / "in" / f"{index}.txt").write_bytes(gzip.compress(line) if index == 277 else line)
     recshuf.shuffle(tmp_path / "in", tmp_path / "out.txt", verify=True)
     assert sorted((tmp_path / "out.txt").read_bytes().splitlines(keepends=True)) == sorted(lines)
 
@@ -124,27 +114,17 @@ def test_a_conversion_takes_a_compression_that_its_target_has(tmp_path: Path) ->
 def test_an_output_that_contradicts_itself_is_refused(tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_bytes(LINES)
     cases: list[tuple[str, dict[str, Any], str]] = [
-        (
-            "x.jsonl.zst",
-            {"compression": "gzip"},
-            "compression gzip contradicts the suffix, which says zstd",
-        ),
+        ("x.jsonl.zst", {"compression": "gzip"}, "compression gzip contradicts the suffix, which says zstd"),
         ("x.jsonl.gz", {"compression": "none"}, "compression none contradicts the suffix, which says gzip"),
         ("x.jsonl", {"compression": "xz:3"}, "compression xz contradicts the suffix, which says none"),
         ("b.jsonl", {"to": "parquet"}, r"suffix \.jsonl contradicts to='parquet'"),
         ("b.parquet", {"to": "jsonl"}, r"suffix \.parquet contradicts to='jsonl'"),
         ("a.avro", {}, "Avro is not written; choose a suffix of"),
-        ("a.avro", {"to": "parquet"}, "Avro is not written"),
         ("a.tgz", {}, "a tar archive is not written"),
         ("a.jsonl.br", {}, r"brotli is not written; choose one of \.zst, \.gz, \.bz2, \.xz, \.lz4"),
         ("a.zip", {}, "zip is not written"),
-        (
-            "a.parquet.xz",
-            {},
-            r"compressed inside.*name it .*a\.parquet, and for compression choose one of none, z",
-        ),
+        ("a.parquet.xz", {}, "compressed inside.*parquet, and for compression choose one of none, z"),
         ("a.parquet.gz", {}, r"name it .*a\.parquet, and give compression='gzip'"),
-        ("a.parquet.gz", {"compression": "gzip"}, "compressed inside"),
         ("a.pq.ZSTD", {}, r"name it .*a\.pq, and give compression='zstd'"),
         ("a.parquet.snappy", {}, "give compression='snappy'"),
         ("a.parquet.br", {}, "parquet is compressed inside"),
@@ -165,9 +145,7 @@ FILES: dict[str, Callable[[Path], object]] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("suffix", "name"), [*zip([".gz", ".zst", ".bz2", ".xz", ".lz4"], cycle(FILES), strict=False)]
-)
+@pytest.mark.parametrize(("suffix", "name"), [*zip(PACK, cycle(FILES), strict=False)])
 def test_a_file_that_is_compressed_as_a_whole_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, suffix: str
 ) -> None:

@@ -1,6 +1,6 @@
 """Inputs made to do harm: a clean error that names them or the right records, within memory and time.
 
-Those of HDF5 are in `test_hdf5_refusals`, damaged files of all formats in `test_fuzz`.
+Those of HDF5 and Parquet are in `tests/formats`, damaged files of all formats in `tests/fuzzing`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import lzma
 import os
 import socket
 import threading
-import zlib
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -23,10 +22,9 @@ import zstandard
 
 import recshuf
 from recshuf.errors import InputError, OutputError
-from recshuf.formats import parquet, text
 from recshuf.formats.folders import NameRules
-from recshuf.interfaces import WriteOptions
 from recshuf.storage.reading.local import expand_inputs
+from tests.support.effort import mostly_slow
 from tests.support.formats.hostile_tools import GB, refusal
 from tests.support.processes.command_server import Server
 
@@ -45,40 +43,19 @@ def child() -> Iterator[Server]:
 # Lines
 
 
-def zeros_zstd() -> bytes:
-    return zstandard.compress(bytes(GB))
+ZEROS: dict[str, Callable[[], bytes]] = {
+    ".zst": lambda: zstandard.compress(bytes(GB)),
+    ".gz": lambda: gzip.compress(bytes(1 << 26), 6, mtime=0) * 16,
+    ".xz": lambda: lzma.compress(bytes(1 << 26), preset=1) * 16,
+    ".bz2": lambda: bz2.compress(bytes(1 << 26)) * 16,
+}
+"""1 GiB, some in members of 64 MiB."""
 
 
-def zeros_gzip() -> bytes:
-    """Return 1 GiB of zeros in members of 64 MiB."""
-    return gzip.compress(bytes(1 << 26), 6, mtime=0) * 16
-
-
-def zeros_xz() -> bytes:
-    """Return 1 GiB of zeros in members of 64 MiB."""
-    return lzma.compress(bytes(1 << 26), preset=1) * 16
-
-
-def zeros_bz2() -> bytes:
-    """Return 1 GiB of zeros in members of 64 MiB."""
-    return bz2.compress(bytes(1 << 26)) * 16
-
-
-@pytest.mark.parametrize(
-    ("suffix", "make"),
-    [
-        (".zst", zeros_zstd),
-        *(
-            pytest.param(suffix, make, marks=pytest.mark.slow)
-            for suffix, make in ((".gz", zeros_gzip), (".xz", zeros_xz), (".bz2", zeros_bz2))
-        ),
-    ],
-)
-def test_a_bomb_is_streamed_and_its_record_refused(
-    tmp_path: Path, child: Server, suffix: str, make: Callable[[], bytes]
-) -> None:
+@pytest.mark.parametrize("suffix", mostly_slow(ZEROS, ".zst"))
+def test_a_bomb_is_streamed_and_its_record_refused(tmp_path: Path, child: Server, suffix: str) -> None:
     name = f"in.txt{suffix}"
-    (tmp_path / name).write_bytes(make())
+    (tmp_path / name).write_bytes(ZEROS[suffix]())
     assert (tmp_path / name).stat().st_size < 2 << 20
     line = refusal(child.run([name, "-o", "out.txt", "--memory", "300MB"], tmp_path), tmp_path)
     assert f"{name}: byte 0 of the decompressed data: the record that starts here is longer than" in line
@@ -116,15 +93,6 @@ def test_deep_json_is_a_line_like_others_unless_it_is_parsed(tmp_path: Path, chi
     assert "in.jsonl: line 2: " in line
 
 
-def test_a_crc_that_does_not_fit_ends_a_gzip_bomb_too(tmp_path: Path) -> None:
-    data = bytearray(gzip.compress(b"line\n" * 100_000, mtime=0))
-    data[-8:-4] = (zlib.crc32(b"other")).to_bytes(4, "little")
-    (tmp_path / "in.txt.gz").write_bytes(data)
-    with pytest.raises(InputError, match=r"in.txt.gz: its gzip data is damaged"):
-        recshuf.shuffle(tmp_path / "in.txt.gz", tmp_path / "out.txt")
-    assert os.listdir(tmp_path) == ["in.txt.gz"]
-
-
 # What a path may lead to
 
 
@@ -149,13 +117,12 @@ def test_parquet_is_not_waited_for_where_there_is_no_file(tmp_path: Path, child:
     assert "in.parquet: is not a regular file, which Parquet needs; save it to a file first" in line
 
 
-@pytest.mark.parametrize("name", ["pipe"])
-def test_a_pipe_named_by_its_path_loses_no_byte(tmp_path: Path, child: Server, name: str) -> None:
+def test_a_pipe_named_by_its_path_loses_no_byte(tmp_path: Path, child: Server) -> None:
     """A pipe gives its bytes once, so that nothing may be taken from it to tell the format."""
     lines = b"".join(b"%d\n" % number for number in range(50_000))
-    os.mkfifo(tmp_path / name)
-    threading.Thread(target=feed, args=(tmp_path / name, lines), daemon=True).start()
-    assert child.run([name, "-o", "out.txt"], tmp_path).status == 0
+    os.mkfifo(tmp_path / "pipe")
+    threading.Thread(target=feed, args=(tmp_path / "pipe", lines), daemon=True).start()
+    assert child.run(["pipe", "-o", "out.txt"], tmp_path).status == 0
     assert Counter((tmp_path / "out.txt").read_bytes().split(b"\n")) == Counter(lines.split(b"\n"))
 
 
@@ -170,22 +137,6 @@ def test_a_socket_is_an_error_for_lines_too(tmp_path: Path, monkeypatch: pytest.
         listener.bind("in.txt")
         with pytest.raises(InputError, match=r"^in.txt: "):
             recshuf.shuffle("in.txt", "out.txt")
-
-
-def test_a_folder_named_like_a_file_is_a_folder(tmp_path: Path) -> None:
-    (tmp_path / "in.parquet").mkdir()
-    pq.write_table(pa.table({"a": [1, 2]}), tmp_path / "in.parquet" / "part.parquet")
-    recshuf.shuffle(tmp_path / "in.parquet", tmp_path / "out.parquet")
-    assert sorted(pq.read_table(tmp_path / "out.parquet")["a"].to_pylist()) == [1, 2]
-
-
-@pytest.mark.parametrize("name", ["in.parquet", "in.txt"])
-def test_a_link_is_read_as_what_it_leads_to(tmp_path: Path, name: str) -> None:
-    real = tmp_path / f"real-{name}"
-    pq.write_table(pa.table({"a": [1]}), real) if name == "in.parquet" else real.write_bytes(b"line\n")
-    (tmp_path / name).symlink_to(real.name)
-    assert recshuf.shuffle(tmp_path / name, f"{tmp_path}/out/").records == 1
-    assert (tmp_path / name).is_symlink()
 
 
 @pytest.mark.parametrize("name", ["in.parquet", "in.jsonl"])
@@ -239,18 +190,6 @@ def test_a_glob_that_links_would_lead_in_circles_is_refused(
             expand_inputs([pattern], NameRules(None), lambda _: None)
     names = [file.name for file in expand_inputs(["in/*.txt"], NameRules(None), lambda _: None)]
     assert names == ["in/a.txt"]
-
-
-def test_a_planted_link_is_not_written_through(tmp_path: Path) -> None:
-    victim = tmp_path / "victim"
-    victim.write_text("precious")
-    (tmp_path / "shard.txt").symlink_to(victim)
-    (tmp_path / "shard.parquet").symlink_to(victim)
-    for known, kind in ((text.FORMAT, pa.string()), (parquet.FORMAT, pa.int64())):
-        target = known.open_target(pa.schema([("a", kind)]), None, WriteOptions())
-        with pytest.raises(FileExistsError):
-            target.open(tmp_path / f"shard{target.suffix}", 1)
-    assert victim.read_text() == "precious"
 
 
 # Names

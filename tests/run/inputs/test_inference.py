@@ -1,4 +1,4 @@
-"""JSON schemas inferred from the first records: the outcome is always that of a decoder that observes all records."""
+"""JSON schemas inferred from the first records, as if all had been observed; and columns of a conversion from JSONL."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import recshuf
-from recshuf.errors import ConversionError, InputError, SchemaMismatch
+from recshuf.errors import ConversionError, InputError, SchemaMismatch, UsageError
 from recshuf.formats.jsonl.decoder import JsonDecoder
 from tests.support.effort import examples
 from tests.support.formats.json_decoding import batch_of, decode_with
@@ -190,3 +191,55 @@ def test_all_are_observed_where_an_input_can_be_read_once_only(tmp_path: Path) -
     assert isinstance(found, dict)
     tables = [name for name in expected if name.endswith(".parquet")]
     assert [found[name] for name in tables] == [expected[name] for name in tables]
+
+
+# Columns
+
+
+ROWS = [{"text": f"t{row}", "id": row, "more": [{"a": row}]} for row in range(400)]
+
+
+@pytest.fixture
+def lines(tmp_path: Path) -> Path:
+    path = tmp_path / "in.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    return path
+
+
+@pytest.mark.parametrize("schema", [None, {"text": "string", "id": "int16"}])
+def test_only_these_fields_are_written_in_their_order(
+    tmp_path: Path, lines: Path, schema: dict[str, str] | None
+) -> None:
+    options = {"columns": "id,text", "schema": schema, "verify": True}
+    recshuf.shuffle(lines, tmp_path / "out.parquet", **options)
+    table = pq.read_table(tmp_path / "out.parquet")
+    assert table.schema.names == ["id", "text"]
+    assert str(table.schema.field("id").type) == ("int64" if schema is None else "int16")
+    assert sorted(table["id"].to_pylist()) == [row["id"] for row in ROWS]
+    recshuf.shuffle(lines, tmp_path / "out.txt", columns=["text"], verify=True)
+    assert sorted((tmp_path / "out.txt").read_text().split()) == sorted(row["text"] for row in ROWS)
+    report = recshuf.verify(lines, tmp_path / "out.parquet", columns="id,text", schema=schema)
+    assert report.is_equal
+
+
+def test_a_field_may_appear_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    infer_from_few(monkeypatch)
+    inputs = [tmp_path / f"{index}.jsonl" for index in range(3)]
+    for path, row in zip(inputs, [{"a": 1}, {"a": 2}, {"a": 3, "b": "x"}], strict=True):
+        path.write_text((json.dumps(row) + "\n") * 30)
+    recshuf.shuffle(inputs, tmp_path / "out.parquet", columns="b")
+    found = pq.read_table(tmp_path / "out.parquet")
+    assert found.schema.names == ["b"]
+    assert found["b"].null_count == 60
+    with pytest.raises(UsageError, match="there is no column 'c'; there are: a, b"):
+        recshuf.shuffle(inputs, tmp_path / "c.parquet", columns="b,c")
+
+
+def test_a_schema_file_in_the_folder_of_the_inputs_is_no_input(tmp_path: Path, lines: Path) -> None:
+    (tmp_path / "in").mkdir()
+    lines.rename(tmp_path / "in" / "a.jsonl")
+    schema = tmp_path / "in" / "schema.json"
+    schema.write_text('{"text": "string", "id": "int64", "more": "json"}')
+    report = recshuf.shuffle(tmp_path / "in", tmp_path / "out.parquet", schema=schema, verify=True)
+    assert report.records == len(ROWS)
+    assert recshuf.verify(tmp_path / "in", tmp_path / "out.parquet", schema=str(schema)).is_equal

@@ -225,43 +225,25 @@ def test_a_conversion_mixes_values_of_inputs_too(files: Files, to: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "after"),
+    ("before", "shards"),
     [
-        ({"units": "m"}, {"units": "km"}),
-        ({"classes": ["a", "b"]}, {}),
-        ({}, {"scale_factor": 2}),
-        ({"comment": "x"}, {"comment": "y"}),
+        ({"units": "m"}, [{"units": "km"}] * 2),
+        ({"units": "m"}, [{"units": "m"}, {"units": "km"}]),
+        ({"classes": ["a", "b"]}, [{}] * 2),
+        ({}, [{"scale_factor": 2}] * 2),
+        ({"comment": "x"}, [{"comment": "y"}] * 2),
     ],
+    ids=["other", "one of two", "absent", "more", "no meaning"],
 )
-def test_verify_names_what_an_output_says_otherwise(files: Files, before: Says, after: Says) -> None:
-    paths = files.make(before, before)
-    output = files.write(files.output, after, 8)
-    for path, part in zip(paths, (slice(4), slice(4, 8)), strict=True):
-        write_part(path, part)
-    found = recshuf.verify(paths, output)
-    assert (found.missing, found.extra) == (0, 0)
-    assert any(repr(next(iter(before | after))) in one for one in found.differences)
-
-
-def write_part(path: Path, part: slice) -> None:
-    """Put other rows into a file, which keeps what it says."""
-    if path.suffix == ".h5":
-        with h5py.File(path, "r+") as file:
-            file["id"][:] = np.arange(8)[part]
-        return
-    table = pq.read_table(path)
-    pq.write_table(table.set_column(0, table.schema.field(0), [list(range(8))[part]]), path)
-
-
-def test_verify_tells_shards_that_contradict_each_other(files: Files) -> None:
-    (path,) = files.make({"units": "m"})
+def test_verify_names_what_an_output_says_otherwise(files: Files, before: Says, shards: list[Says]) -> None:
+    (path,) = files.make(before)
     folder = files.folder / "shards"
     folder.mkdir()
-    for name, units in (("a", "m"), ("b", "km")):
-        files.write(folder / f"{name}{files.suffix}", {"units": units})
+    for name, says in zip("ab", shards, strict=True):
+        files.write(folder / f"{name}{files.suffix}", says)
     found = recshuf.verify([path, path], folder)
-    assert found.missing == 0
-    assert any("'units'" in one and "km" in one for one in found.differences)
+    assert (found.missing, found.extra) == (0, 0)
+    assert any(repr(next(iter(before | shards[1]))) in one for one in found.differences)
 
 
 def test_a_window_takes_what_reads_like_the_store(files: Files) -> None:

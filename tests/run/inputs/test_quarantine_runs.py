@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 import recshuf
 from recshuf.errors import DiskFullError, InputError, OutputError, PileError, UsageError
 from tests.support.effort import examples
-from tests.support.processes.killed_runs import run, run_and_die, strike_renames
-from tests.support.small_runs import Listener, read_files, spill
+from tests.support.processes.killed_runs import strike_renames
+from tests.support.small_runs import Listener, read_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,14 +58,10 @@ def expect(files: dict[str, list[bytes]]) -> list[tuple[str, int, bytes]]:
 
 
 def found_in(path: Path) -> list[tuple[str, int, bytes]]:
-    return [
-        (
-            one["input"],
-            one["line"],
-            one["record"].encode() if "record" in one else base64.b64decode(one["record_base64"]),
-        )
-        for one in read_lines(path)
-    ]
+    def content_of(one: dict[str, Any]) -> bytes:
+        return one["record"].encode() if "record" in one else base64.b64decode(one["record_base64"])
+
+    return [(one["input"], one["line"], content_of(one)) for one in read_lines(path)]
 
 
 def write_inputs(folder: Path, parts: list[list[bytes]]) -> dict[str, list[bytes]]:
@@ -134,13 +130,8 @@ def test_lines_are_numbered_with_those_of_the_header(tmp_path: Path, separator: 
     ]
     assert {line["reason"] for line in read_lines(tmp_path / "bad")} == {"is not UTF-8"}
     assert (report.records, report.records_written, report.quarantined) == (9, 5, 4)
-    assert sorted(pq.read_table(tmp_path / "out.parquet")["text"].to_pylist()) == [
-        "",
-        "",
-        "first",
-        "third\r",
-        "third\r",
-    ]
+    kept = sorted(pq.read_table(tmp_path / "out.parquet")["text"].to_pylist())
+    assert kept == ["", "", "first", "third\r", "third\r"]
 
 
 def test_the_order_of_the_good_ones_does_not_depend_on_the_bad_ones(tmp_path: Path):
@@ -241,24 +232,6 @@ def test_a_full_disk_is_named(tmp_path: Path):
     assert os.listdir(tmp_path) == ["in"]
 
 
-@pytest.mark.parametrize("parts", [1, 4])
-@pytest.mark.parametrize("schema", [None, {"a": "int64", "b": "string"}], ids=["inferred", "given"])
-def test_a_run_that_is_continued_sets_the_same_aside(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parts: int, schema: dict[str, str] | None
-):
-    files = write_inputs(tmp_path / "in", [[*GOOD, *BAD] * 9] * 3)
-    spill(monkeypatch)
-    options: dict[str, Any] = {"to": "parquet", "schema": schema}
-    run(list(files), tmp_path / "whole", **options, on_bad_record=f"quarantine:{tmp_path}/a")
-    options["on_bad_record"] = f"quarantine:{tmp_path}/b"
-    run_and_die(parts, list(files), tmp_path / "out", **options)
-    assert not (tmp_path / "b").exists()
-    run(list(files), tmp_path / "out", **options, resume=True)
-    assert found_in(tmp_path / "b") == expect(files)
-    assert (tmp_path / "b").read_bytes() == (tmp_path / "a").read_bytes()
-    assert read_files(tmp_path / "out") == read_files(tmp_path / "whole")
-
-
 def test_streams_have_bad_lines_too(tmp_path: Path):
     out = io.BytesIO()
     report = recshuf.shuffle(
@@ -282,15 +255,7 @@ def test_streams_have_bad_lines_too(tmp_path: Path):
 
 def test_the_command_says_how_many_and_where(tmp_path: Path, call: Run):
     (name,) = write_inputs(tmp_path / "in", [[*GOOD, *BAD]])
-    given = [
-        name,
-        "-o",
-        f"{tmp_path}/out/",
-        "--to",
-        "parquet",
-        "--on-bad-record",
-        f"quarantine:{tmp_path}/bad",
-    ]
+    given = (name, "-o", f"{tmp_path}/out/", "--to=parquet", f"--on-bad-record=quarantine:{tmp_path}/bad")
     done = call(*given, "--report", tmp_path / "report")
     assert done.returncode == 0
     assert f", {len(BAD)} bad records set aside in {tmp_path}/bad, seed ".encode() in done.stderr

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import itertools
 import json
 from typing import TYPE_CHECKING, Any
@@ -10,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 import h5py
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 
+from tests.support.formats.format_tools import decompress_file
 from tests.support.numbered_files import SUFFIXES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
 COUNT = 700
@@ -54,8 +55,7 @@ def write_jsonl(path: Path, columns: dict[str, Any]) -> None:
 
 
 def write_csv(path: Path, columns: dict[str, Any]) -> None:
-    with path.open("w", encoding="utf-8", newline="") as file:
-        csv.writer(file).writerows([list(columns), *zip(*columns.values(), strict=True)])
+    pa.csv.write_csv(pa.table(columns), path)
 
 
 def write_parquet(path: Path, columns: dict[str, Any]) -> None:
@@ -89,3 +89,35 @@ def choose_schema(name: str, to: str) -> pa.Schema | None:
     return pa.schema(
         {"text": pa.string(), "id": pa.int64(), "weight": pa.float64(), "flag": pa.bool_(), "image": image}
     )
+
+
+def read_columns(path: Path) -> dict[str, list[Any]]:
+    """Return the columns of a file as values of Python; text is one column of that name."""
+    if path.suffix == ".parquet":
+        return pq.read_table(path).to_pydict()
+    if path.suffix == ".h5":
+        with h5py.File(path) as file:
+            return {
+                name: (one.asstr() if one.dtype.hasobject else one)[:].tolist() for name, one in file.items()
+            }
+    content = decompress_file(path)
+    if ".csv" in path.suffixes:
+        return pa.csv.read_csv(pa.BufferReader(content)).to_pydict()
+    lines = content.decode().split("\n")[:-1]
+    if ".txt" in path.suffixes:
+        return {"text": lines}
+    rows = [json.loads(line) for line in lines]
+    return {name: [row[name] for row in rows] for name in rows[0]} if rows else {}
+
+
+def write_users(folder: Path, name: str, inputs: Sequence[Sequence[Any]]) -> list[Path]:
+    """Write a file for each list of users: records with a user, a number through all files, and text of some length."""
+    folder.mkdir(exist_ok=True)
+    paths, first = [], 0
+    for index, users in enumerate(inputs):
+        numbers = list(range(first, first + len(users)))
+        paths.append(folder / f"in{index}{SUFFIXES[name]}")
+        pads = ["y" * (number % 7) for number in numbers]
+        WRITERS[name](paths[-1], {"id": numbers, "user": list(users), "pad": pads})
+        first += len(users)
+    return paths

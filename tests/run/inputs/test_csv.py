@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
+import gzip
 import io
 import json
-from itertools import product
+import random
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -14,9 +16,11 @@ import pytest
 import recshuf
 from recshuf.errors import ConversionError, InputError, RecshufWarning, UsageError
 from tests.support.effort import mostly_slow
+from tests.support.formats.conversion_data import read_columns
+from tests.support.formats.format_tools import decompress_file
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
 
@@ -27,19 +31,17 @@ def write_all(folder: Path, contents: Sequence[bytes], suffix: str = ".csv") -> 
     return paths
 
 
-def read_lines(path: Path) -> tuple[bytes, list[bytes]]:
-    """Return the first line, and the others in order."""
-    first, *others = path.read_bytes().splitlines(keepends=True)
-    return first, sorted(others)
-
-
 def shuffle_both_ways(paths: list[Path], output: Path, **options: Any) -> bytes:
-    """Return what a shuffle writes, and check that a store of the same records gives the same."""
+    """Return what a shuffle writes, and check that a store and a pipe of the same records give the same."""
     recshuf.shuffle(paths, output, seed=1, verify=True, **options)
     made, store = output.read_bytes(), output.with_name(f"{output.name}.store")
     recshuf.scatter(paths, store, seed=1, **options)
     recshuf.gather(store, output, overwrite=True, verify=True)
     assert output.read_bytes() == made
+    if len(paths) == 1:
+        stdin, piped = io.BytesIO(paths[0].read_bytes()), output.with_stem("piped")
+        recshuf.shuffle("-", piped, seed=1, format="csv", stdin=stdin, **options)
+        assert piped.read_bytes() == made
     assert recshuf.verify(paths, output, **options)
     return made
 
@@ -53,41 +55,13 @@ BLANK = [
 
 
 @pytest.mark.parametrize(("content", "records"), BLANK)
-@pytest.mark.parametrize("is_stream", [False, True])
 def test_a_blank_line_is_no_record_unless_it_is_a_value(
-    tmp_path: Path, content: bytes, records: list[bytes], is_stream: bool
+    tmp_path: Path, content: bytes, records: list[bytes]
 ) -> None:
     (path,) = write_all(tmp_path, [content])
-    if is_stream:
-        recshuf.shuffle("-", tmp_path / "out.csv", seed=1, stdin=io.BytesIO(content), format="csv")
-    else:
-        shuffle_both_ways([path, path], tmp_path / "twice.csv")
-        recshuf.shuffle(path, tmp_path / "out.csv", seed=1)
-    assert read_lines(tmp_path / "out.csv")[1] == records
-
-
-@pytest.mark.parametrize(
-    ("memory", "suffix"),
-    mostly_slow(
-        product(["64MB", "1GB"], [".csv", ".txt", ".jsonl"]),
-        ("64MB", ".csv"),
-        ("1GB", ".txt"),
-        ("64MB", ".jsonl"),
-    ),
-)
-def test_a_last_line_ends_as_the_one_before(tmp_path: Path, suffix: str, memory: str) -> None:
-    for content in (b"{}\r\n{}\r\n{}", b"{}\r\n{}\r\n{}\r", b"{}\n{}\r\n{}", b"{}\r\n{}\n{}"):
-        paths = write_all(tmp_path, [content], suffix)
-        out = tmp_path / f"out{suffix}"
-        recshuf.shuffle(paths[0], out, seed=1, memory=memory, overwrite=True, verify=True)
-        with_end = content.rstrip(b"\r") + (b"\n" if content.endswith(b"}\n{}") else b"\r\n")
-        assert sorted(out.read_bytes().splitlines(keepends=True)) == sorted(
-            with_end.splitlines(keepends=True)
-        )
-        recshuf.shuffle(
-            "-", tmp_path / "piped", seed=1, stdin=io.BytesIO(content), format="text", overwrite=True
-        )
-        assert sorted((tmp_path / "piped").read_bytes()) == sorted(with_end)
+    shuffle_both_ways([path, path], tmp_path / "twice.csv")
+    made = shuffle_both_ways([path], tmp_path / "out.csv")
+    assert sorted(made.splitlines(keepends=True)[1:]) == records
 
 
 def test_line_ends_and_marks_of_several_inputs_become_those_of_the_first(tmp_path: Path) -> None:
@@ -105,13 +79,11 @@ def test_line_ends_and_marks_of_several_inputs_become_those_of_the_first(tmp_pat
 
 @pytest.mark.parametrize("to", ["jsonl", "parquet"])
 def test_a_conversion_unites_columns_by_name(tmp_path: Path, to: str) -> None:
-    paths = write_all(tmp_path, [b"id,x\n1,a\n2,b\n", b'x,y,id\n"c",0.5,3\n', b"id,x\n4,\n"])
+    unlike = [b"id,x\n1,a\n2,b\n", b'x,y,id\n"c",0.5,3\n', b"id,x\n4,\n"]
+    paths = write_all(tmp_path, unlike)
     shuffle_both_ways(paths, tmp_path / f"out.{to}")
-    rows = (
-        [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
-        if to == "jsonl"
-        else pq.read_table(tmp_path / "out.parquet").to_pylist()
-    )
+    found = read_columns(tmp_path / f"out.{to}")
+    rows = [dict(zip(found, row, strict=True)) for row in zip(*found.values(), strict=True)]
     expected = [("a", None), ("b", None), ("c", 0.5), (None, None)]
     wanted = [{"id": number, "x": x, "y": y} for number, (x, y) in enumerate(expected, 1)]
     assert sorted(rows, key=lambda row: row["id"]) == wanted
@@ -120,7 +92,7 @@ def test_a_conversion_unites_columns_by_name(tmp_path: Path, to: str) -> None:
     one_header = write_all(tmp_path, contents)
     recshuf.shuffle(one_header, tmp_path / f"same.{to}", seed=1)
     assert (tmp_path / f"same.{to}").read_bytes() == (tmp_path / f"out.{to}").read_bytes()
-    paths = write_all(tmp_path, [b"id,x\n1,a\n2,b\n", b'x,y,id\n"c",0.5,3\n', b"id,x\n4,\n"])
+    paths = write_all(tmp_path, unlike)
     with pytest.raises(
         InputError, match=r"in1.csv: its header differs from that of \S+in0.csv; give to='jsonl'"
     ):
@@ -220,26 +192,6 @@ def test_a_record_without_a_chosen_column_is_named(tmp_path: Path) -> None:
         recshuf.shuffle(path, tmp_path / "out.csv", columns="t")
 
 
-def test_an_output_of_chosen_columns_is_compared_by_what_it_holds(tmp_path: Path) -> None:
-    pq.write_table(pa.table({"a": [1, 2], "b": [3, 4]}), tmp_path / "in.parquet")
-    recshuf.shuffle(tmp_path / "in.parquet", tmp_path / "out.csv", columns="a")
-    assert recshuf.verify(tmp_path / "in.parquet", tmp_path / "out.csv", columns="a")
-    report = recshuf.verify(tmp_path / "in.parquet", tmp_path / "out.csv")
-    assert report.differences == (
-        "schemas: field 'b' is in the inputs only; if a run chose columns, give --columns",
-    )
-
-
-@pytest.mark.parametrize(
-    "content", [b"id,x\n1,a\n\n2,b", b"# t\nid,x\n1,2\n3,4\n", b'a, b\n1, "x\ny"\n2, "z"\n']
-)
-def test_a_pipe_and_a_file_of_the_same_bytes_give_the_same(tmp_path: Path, content: bytes) -> None:
-    (path,) = write_all(tmp_path, [content])
-    recshuf.shuffle(path, tmp_path / "file.csv", seed=3)
-    recshuf.shuffle("-", tmp_path / "pipe.csv", seed=3, stdin=io.BytesIO(content))
-    assert (tmp_path / "file.csv").read_bytes() == (tmp_path / "pipe.csv").read_bytes()
-
-
 @pytest.mark.parametrize("bad", [b'"two\tx\nthree "y"\tz\n', b'"open\tx\nb\ty\n' * 2, b'a\t"x\nb\t"y\n'])
 def test_a_quote_that_joins_lines_far_down_is_an_error(tmp_path: Path, bad: bytes) -> None:
     lines = b"".join(b"w%d\tx\n" % row for row in range(20_000))
@@ -278,10 +230,6 @@ def test_a_store_takes_csv_of_its_own_form_only(tmp_path: Path) -> None:
 
 TOLD = {
     (b"ann,rome\nbob,oslo\n",): r"header taken: ann,rome; header='none' if it is a record",
-    (b"1,2\n3,4\n",): r"a record: 1,2; header=1 if it is the header",
-    (b"Report\nid,x\n1,2\n3,4\n",): r"line 1 \(Report\) taken for no records, .*; skip_lines=0 if not",
-    (b"a,b\n1,2\n# c\n3,4\n",): r"begins with # taken for a record; comment='#' if",
-    (b'a,b\n1,"x "y"\n2,z\n',): r"""quotes taken for text, as in line 2; quote='"' if they are quotes""",
     (
         b"id,x\n1,a\n",
         b"id,x\r\n2,b\r\n",
@@ -293,3 +241,97 @@ TOLD = {
 def test_python_hears_what_was_taken_and_how_to_say_otherwise(tmp_path: Path, contents: list[bytes]) -> None:
     with pytest.warns(RecshufWarning, match=TOLD[tuple(contents)]):
         recshuf.shuffle(write_all(tmp_path, contents), tmp_path / "out.csv")
+
+
+PARTS = ("", "a", "x,y", 'say "hi"', "two\nlines", "\n\n", "crlf\r\nin", "é", '"', "0")
+
+
+@pytest.mark.parametrize(
+    ("delimiter", "pack"), [(",", bytes), ("\t", gzip.compress), (";", bytes), ("|", gzip.compress)]
+)
+def test_records_survive_whatever_they_hold(
+    tmp_path: Path, delimiter: str, pack: Callable[[bytes], bytes]
+) -> None:
+    draw, header = random.Random(0), ["id", "one", "two", "last"]
+    rows = [[str(row), *("".join(draw.choices(PARTS, k=3)) for _ in range(2)), "t"] for row in range(1000)]
+    text = io.StringIO(newline="")
+    csv.writer(text, delimiter=delimiter).writerows([header, *rows])
+    path = tmp_path / ("in.csv" if pack is bytes else "in.csv.gz")
+    path.write_bytes(pack(text.getvalue().encode()))
+    recshuf.shuffle(path, tmp_path / "out/", seed=1, shards=3, workers=4, verify=True)
+    records = []
+    for shard in sorted((tmp_path / "out").iterdir()):
+        lines = io.StringIO(decompress_file(shard).decode(), newline="")
+        first, *others = csv.reader(lines, delimiter=delimiter)
+        assert first == header
+        records += others
+    assert sorted(records) == sorted(rows)
+    assert records != rows
+
+
+def test_columns_without_a_header_are_numbered(tmp_path: Path):
+    (tmp_path / "in.csv").write_text("1,2\n3,4\n")
+    recshuf.shuffle(tmp_path / "in.csv", tmp_path / "out.parquet", seed=1)
+    assert sorted(pq.read_table(tmp_path / "out.parquet").to_pylist(), key=str) == [
+        {"f0": 1, "f1": 2},
+        {"f0": 3, "f1": 4},
+    ]
+
+
+def test_a_wrong_number_of_fields_fails_a_conversion_only(tmp_path: Path):
+    (tmp_path / "in.csv").write_bytes(b"a,b\nx,y\nz\n\nu,v,w\n")
+    recshuf.shuffle(tmp_path / "in.csv", tmp_path / "out.csv", seed=1, verify=True)
+    assert sorted((tmp_path / "out.csv").read_bytes().splitlines()[1:]) == [b"u,v,w", b"x,y", b"z"]
+    with pytest.raises(InputError, match=r"in\.csv: record 2: has 1 field, and the first record has 2"):
+        recshuf.shuffle(tmp_path / "in.csv", tmp_path / "out.parquet")
+    report = recshuf.shuffle(
+        tmp_path / "in.csv", tmp_path / "out.parquet", on_bad_record=f"quarantine:{tmp_path / 'bad'}"
+    )
+    assert report.quarantined == 2
+    assert pq.read_table(tmp_path / "out.parquet").num_rows == 1
+    assert (tmp_path / "bad").read_text().count('"line":') == 2
+
+
+def test_headers_that_do_not_fit_are_an_error(tmp_path: Path):
+    for first, second, message in (
+        (b"a,b\n1,2\n", b"a,c\n1,2\n", r"its header differs from that of \S*1.csv; "),
+        (b"\xef\xbb\xbfa,b\r\n", b"a,c\n", r"1.csv; "),
+        (
+            b"ann,rome\nbob,oslo\n",
+            b"cid,nice\n",
+            r"names none of its columns; give header='first' if only the first",
+        ),
+        (b"a,b\n1,2\n", b"1,2\n", "does not begin with a header line"),
+        (b"1,2\n", b"a,b\n", "begins with a header line"),
+    ):
+        (tmp_path / "1.csv").write_bytes(first)
+        (tmp_path / "2.csv").write_bytes(second)
+        with pytest.raises(InputError, match=message):
+            recshuf.shuffle([tmp_path / "1.csv", tmp_path / "2.csv"], tmp_path / "out.csv")
+
+
+@pytest.mark.parametrize(("header", "kept"), [("none", b""), (1, b"7,8\n"), ("auto", b"")])
+def test_the_header_is_what_the_option_says(tmp_path: Path, header: int | str, kept: bytes):
+    (tmp_path / "in.csv").write_bytes(b"7,8\n1,2\n3,4\n5,6\n")
+    recshuf.shuffle(tmp_path / "in.csv", tmp_path / "out/", header=header, shards=2, seed=3, verify=True)
+    shards = [path.read_bytes() for path in sorted((tmp_path / "out").glob("shard*"))]
+    assert all(shard.startswith(kept) for shard in shards)
+    assert sum(shard.removeprefix(kept).count(b"\n") for shard in shards) == (3 if kept else 4)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array([b"fine", None, b"\xff\xfe" + b"x" * 99], pa.binary()),
+        pa.array([b"ab", b"\xff\xfe", None], pa.binary(2)),
+        pa.array([b"a", b"\xff\xfe"]).dictionary_encode(),
+    ],
+    ids=["binary", "fixed", "dictionary"],
+)
+def test_bytes_that_are_not_utf8_are_shown(tmp_path: Path, values: pa.Array):
+    names = [b"good"] * len(values)
+    pq.write_table(pa.table({"good": names, "b": values}), tmp_path / "in.parquet")
+    message = r"^field 'b': CSV cannot hold b'\\xff\\xfe(x{38}'\.\.\.|'), which is not UTF-8; write Parquet"
+    with pytest.raises(ConversionError, match=message):
+        recshuf.shuffle(tmp_path / "in.parquet", tmp_path / "out.csv", workers=1)
+    assert [path.name for path in tmp_path.iterdir()] == ["in.parquet"]

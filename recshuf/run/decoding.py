@@ -156,9 +156,8 @@ class Decoding:
             or job.options["head_count"] is not None
             or job.feature
             or job.options["resume"]
+            or job.uses_tasks
         ):
-            return self
-        if job.uses_tasks:
             return self
         ends = accumulate(one.native_bytes or 0 for one in source.inputs)
         large = next((index for index, end in enumerate(ends) if end > _PREFIX_BYTES), None)

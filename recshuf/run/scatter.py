@@ -14,6 +14,7 @@ from recshuf.dataclass import dataclass
 from recshuf.errors import CheckError, InputError
 from recshuf.piles.footer import SetDescription, SetSource
 from recshuf.piles.slices import Origin
+from recshuf.piles.store import Store
 from recshuf.records.arrays import take_rows
 from recshuf.records.batch import Records, split_ranges
 from recshuf.records.digests import Digests, InputCount, InputCounts
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from recshuf.piles.cut import CutStore
     from recshuf.piles.sealed_set import SealedSet
     from recshuf.piles.split import SplitStore
-    from recshuf.piles.store import Store
     from recshuf.records.keys import RowRange
 
 
@@ -62,10 +62,6 @@ class ScatterTask:
     """Gets the index of each finished input."""
     on_set: Callable[[SealedSet], None] | None = None
     """Gets the entry of each pile set once it is sealed."""
-    on_values: Callable[[int, NDArray[np.uint64]], None] | None = None
-    """Gets the index of a pile set, and the `KeyedRows.values` of records added to it."""
-    on_missing: Callable[[int, Sequence[int]], None] | None = None
-    """Gets the index of a pile set, and how many records added to it have no value of all fields that give keys, and of each."""
 
 
 class Observer(Protocol):
@@ -193,11 +189,11 @@ class Scatter:
             part = edges[chosen[0] : chosen[-1] + 2]
             if part[0] < part[-1]:
                 inside = [ranges[index] for index in chosen]
-                if keyed.values is not None and self._task.on_values is not None:
-                    self._task.on_values(set_index, keyed.values[rows[chosen[0]] : rows[chosen[-1] + 1]])
-                if keyed.missing is not None and self._task.on_missing is not None:
+                if keyed.values is not None and isinstance(self._store, Store):
+                    self._store.note_values(set_index, keyed.values[rows[chosen[0]] : rows[chosen[-1] + 1]])
+                if keyed.missing is not None and isinstance(self._store, Store):
                     missing = keyed.missing[:, rows[chosen[0]] : rows[chosen[-1] + 1]]
-                    self._task.on_missing(set_index, [int(missing.all(0).sum()), *missing.sum(1).tolist()])
+                    self._store.note_missing(set_index, [int(missing.all(0).sum()), *missing.sum(1).tolist()])
                 repeats = None if keyed.repeats is None else _cut_places(keyed.repeats, part[0], part[-1])
                 self._add(set_index, inside, records.slice(part[0], part[-1]), part - part[0], repeats)
 
@@ -229,8 +225,7 @@ class Scatter:
             bad = self._observer.observe(batch, input_index, first_row)
         if bad is None:
             return np.zeros(0, np.int64)
-        if self._task.on_bad is None:
-            raise RuntimeError("an observer returned bad records unasked")
+        assert self._task.on_bad is not None  # noqa: S101 - observers return bad records only if they are asked to
         self._task.on_bad(input_index, first_row, bad, batch)
         with self._lock:
             self._left_out[input_index] += len(bad.index)

@@ -122,8 +122,6 @@ def _read_inputs(run: Run, finished: Collection[int], note: Callable[[SealedSet]
         on_bad=quarantine.put if quarantine else None,
         on_input=drop_input if run.inputs.drop_page_cache else None,
         on_set=note,
-        on_values=run.store.note_values,
-        on_missing=run.store.note_missing,
     )
     if run.decoding.inner is not None:
         run.decoding.inner.on_note = run.progress.warn
@@ -162,8 +160,6 @@ def scatter_set(run: Run, number: int, cleanup: ExitStack) -> SealedSet:
             parts=parts,
             on_bad=quarantine.put if quarantine else None,
             on_set=sealed.append,
-            on_values=store.note_values,
-            on_missing=store.note_missing,
         )
         counts = Scatter(task, store, decoder, run.progress).run(run.inputs.files)
         _release_freed(run)

@@ -63,8 +63,7 @@ class Bounds(NamedTuple):
     @property
     def largest_bytes(self) -> int:
         """Bytes of the largest shard, about."""
-        largest = max((stop - start for start, stop in pairwise(self.edges)), default=0)
-        return self.byte_count * largest // max(1, self.record_count)
+        return self.byte_count * max(self.sizes, default=0) // max(1, self.record_count)
 
     @property
     def sizes(self) -> list[int]:

@@ -39,23 +39,23 @@ GIVEN: dict[str, dict[str, Any]] = {
     "weights": {"weights": [1, 0, "1/3"], "head_count": 70},
     "copies": {"copies": "1,0,2.5"},
 }
-OTHER: dict[str, tuple[dict[str, Any], str]] = {
-    "seed": ({"seed": 6}, "its seed is 5, and that of this command 6"),
-    "shards": ({"shards": 4}, "its number of shards is 3, and that of this command 4"),
-    "records": ({"shard_records": 9}, "its number of shards is 3"),
-    "sample": ({"head_count": 9}, "its number of records is 55, and that of this command 9"),
-    "share": ({"head_count": "10%"}, "its number of records is 55, and that of this command 6"),
-    "groups": ({"group_by": "id"}, "it was written with none of .* and this command has .*group_by id"),
-    "parts": (
+OTHER: list[tuple[dict[str, Any], str]] = [
+    ({"seed": 6}, "its seed is 5, and that of this command 6"),
+    ({"shards": 4}, "its number of shards is 3, and that of this command 4"),
+    ({"shard_records": 9}, "its number of shards is 3"),
+    ({"head_count": 9}, "its number of records is 55, and that of this command 9"),
+    ({"head_count": "10%"}, "its number of records is 55, and that of this command 6"),
+    ({"group_by": "id"}, "it was written with none of .* and this command has .*group_by id"),
+    (
         {"split": "a=0.5,b=0.5"},
         "it was written with none .*, and this command has .*split a=0.5,b=0.5",
     ),
-    "copies": ({"copies": "1,0,2"}, "it was written with none .*, and this command has .*copies 1,0,2"),
-    "to": ({"to": "parquet"}, "its format of the shards is jsonl, and that of this command parquet"),
-    "format": ({"format": "text", "to": "text"}, "its format of the inputs is jsonl"),
-    "compression": ({"compression": "gzip"}, "its compression is none, and that of this command gzip"),
-    "provenance": ({"provenance": True}, "it was written without provenance"),
-}
+    ({"copies": "1,0,2"}, "it was written with none .*, and this command has .*copies 1,0,2"),
+    ({"to": "parquet"}, "its format of the shards is jsonl, and that of this command parquet"),
+    ({"format": "text", "to": "text"}, "its format of the inputs is jsonl"),
+    ({"compression": "gzip"}, "its compression is none, and that of this command gzip"),
+    ({"provenance": True}, "it was written without provenance"),
+]
 
 
 @pytest.fixture
@@ -103,10 +103,8 @@ def test_the_same_command_is_told_that_its_output_is_complete(
 
 
 def test_other_options_are_refused_by_name(written: list[Path]):
-    for options, words in OTHER.values():
-        with pytest.raises(
-            OutputExistsError, match=f"holds the output of another command: {words}"
-        ) as raised:
+    for options, words in OTHER:
+        with pytest.raises(OutputExistsError, match=f"holds the output of another command: {words}") as raised:
             resume(written, **options)
         assert not isinstance(raised.value, AlreadyCompleteError)
 
@@ -155,14 +153,7 @@ def test_inputs_may_be_named_from_other_places(written: list[Path], tmp_path: Pa
         resume("in")  # gone
 
 
-ORDERS: list[dict[str, Any]] = [
-    {},
-    {"epoch": 1},
-    {"epoch": 2},
-    {"epoch": 1, "reshuffle": "piles"},
-    {"epoch": 1, "reshuffle": "piles"},
-    {"epoch": 1, "mix": 2},
-]
+ORDERS: list[dict[str, Any]] = [{}, {"epoch": 1}, {"epoch": 2}, {"epoch": 1, "reshuffle": "piles"}, {"epoch": 1, "mix": 2}]
 
 
 def test_a_gather_of_another_epoch_is_refused(written: list[Path], tmp_path: Path):

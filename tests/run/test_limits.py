@@ -1,4 +1,4 @@
-"""Peak memory and open files of whole runs, each in a process of its own, and memory that stays off the disk."""
+"""Peak memory and open files of whole runs, each in a process of its own."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ import pytest
 import recshuf
 from benchmarks.data import make_data
 from recshuf.errors import MemoryLimitError, RecshufWarning
-from recshuf.piles.set_folder import SetFolder
 from tests.support.numbered_files import make_inputs
 from tests.support.output_trees import list_shards
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
 MB = 10**6
@@ -79,29 +78,21 @@ def make_large(kind: str, suffix: str, folder: Path, size: int = SIZE) -> list[P
     return copies
 
 
-@pytest.fixture
-def empty_folder(tmp_path: Path) -> Iterator[Path]:
-    """Return a folder whose files are deleted at once after the test: they are large."""
-    yield tmp_path
-    for path in sorted(tmp_path.rglob("*"), reverse=True):
-        path.rmdir() if path.is_dir() else path.unlink()
-
-
 @pytest.mark.parametrize("case", ["little", *(pytest.param(one, marks=pytest.mark.slow) for one in CASES)])
 def test_peak_memory_stays_within_the_limit(
-    empty_folder: Path, case: str, record_property: Callable[[str, object], None]
+    tmp_path: Path, case: str, record_property: Callable[[str, object], None]
 ):
     is_little = case == "little"  # the least memory that a run takes
     kind, suffix, output = CASES["documents" if is_little else case]
     memory, size = (64 * MB, 250 * MB) if is_little else (MEMORY, SIZE)
-    inputs = make_large(kind, suffix, empty_folder / "in", size)
-    report = shuffle_in_child(inputs, f"{empty_folder}/{output}", memory=memory, seed=0, workers=2)
+    inputs = make_large(kind, suffix, tmp_path / "in", size)
+    report = shuffle_in_child(inputs, f"{tmp_path}/{output}", memory=memory, seed=0, workers=2)
     assert report["spilled_bytes"] > 0
     assert report["predicted_peak_bytes"] <= memory
     record_property("measured_peak_bytes", report["measured_peak_bytes"])
     assert report["measured_peak_bytes"] <= memory + BASE
     manifest = [f".{output[:-1]}.recshuf.json"] if output.endswith("/") else []
-    assert sorted(os.listdir(empty_folder)) == sorted(["in", output.rstrip("/"), *manifest])
+    assert sorted(os.listdir(tmp_path)) == sorted(["in", output.rstrip("/"), *manifest])
 
 
 @pytest.mark.slow
@@ -148,19 +139,6 @@ def test_few_open_files_are_enough_for_many_pile_sets(tmp_path: Path):
     assert report["spilled_bytes"] > 0
     assert sum(path.stat().st_size for path in list_shards(tmp_path / "out")) == 300 * len(lines)
     assert sorted(os.listdir(tmp_path)) == [".out.recshuf.json", "in", "out"]
-
-
-@pytest.mark.parametrize("name", ["csv", "parquet"])
-def test_what_fits_in_memory_never_touches_the_disk(
-    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
-):
-    def refuse(self: SetFolder) -> tuple[int, Path]:
-        pytest.fail("a scratch file for records that fit in memory")
-
-    inputs = make_inputs(tmp_path / "in", name, [2000, 2000])
-    monkeypatch.setattr(SetFolder, "create", refuse)
-    report = recshuf.shuffle(inputs, f"{tmp_path}/out/", memory="300MB", seed=0, workers=2)
-    assert report.spilled_bytes == 0
 
 
 @pytest.mark.parametrize("memory", ["64MB", None])

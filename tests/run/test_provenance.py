@@ -35,29 +35,19 @@ CONVERSIONS = [
 CONVERSIONS = sorted({*CONVERSIONS} - {("hdf5", "hdf5")})
 
 
-def read_records(path: Path) -> list[tuple[Any, ...]]:
-    """Return the records of a file as sorted pairs of names and values."""
+def read_records(path: Path) -> list[dict[str, Any]]:
     columns = read_columns(path)
-    rows = zip(*columns.values(), strict=True)
-    return [tuple(sorted(zip(columns, map(plain, row), strict=True))) for row in rows]
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
-def plain(value: Any) -> Any:
-    if isinstance(value, list):
-        return tuple(map(plain, value))
-    return value.decode() if isinstance(value, bytes) else value
-
-
-def split(record: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[str, int]]:
+def split(record: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, int]]:
     """Return the record without its provenance, and that."""
-    fields = dict(record)
-    return tuple(pair for pair in record if pair[0] not in NAMES), (
-        fields["source_file"],
-        fields["source_row"],
-    )
+    own = dict(record)
+    file, row = (own.pop(name) for name in NAMES)
+    return own, (file, row)
 
 
-def read_shards(folder: Path) -> list[tuple[Any, ...]]:
+def read_shards(folder: Path) -> list[dict[str, Any]]:
     return [record for path in list_shards(folder) for record in read_records(path)]
 
 

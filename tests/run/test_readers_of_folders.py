@@ -32,7 +32,7 @@ def count_with_duckdb(folder: Path, name: str) -> int:
 
 def count_with_datasets(folder: Path, path: str, **options: str) -> int:
     datasets = pytest.importorskip("datasets")
-    cache = str(folder.parent / "cache")
+    cache = str(folder.parents[1] / "cache")
     return len(datasets.load_dataset(path, split="train", cache_dir=cache, **options))
 
 

@@ -33,8 +33,6 @@ from tests.support.small_runs import Listener, read_files, spill
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.support.objects.object_server import Bucket
-
 COUNTS = (60, 40, 0, 50)
 
 
@@ -307,20 +305,6 @@ def test_changed_inputs_are_named_and_may_be_restored(
     os.utime(inputs[index], ns=(found.st_atime_ns, found.st_mtime_ns))
     run(inputs, tmp_path / "out", resume=True)
     assert read_files(tmp_path / "out") == read_files(tmp_path / "whole")
-
-
-def test_an_object_with_another_etag_is_named(tmp_path: Path, s3_bucket: Bucket):
-    for index in range(2):
-        s3_bucket.put(f"in/{index}.txt", b"%d\n" % index * 100)
-    source = f"{s3_bucket.url}/in/"
-    run_and_die(1, [source], tmp_path / "out")
-    s3_bucket.put("in/1.txt", b"7\n" * 100)
-    with pytest.raises(
-        InputError, match=r"in/1\.txt: has changed since the unfinished run: it was replaced;"
-    ):
-        run([source], tmp_path / "out", resume=True)
-    s3_bucket.put("in/1.txt", b"1\n" * 100)
-    run([source], tmp_path / "out", resume=True)
 
 
 def test_another_epoch_is_named(tmp_path: Path, inputs: list[Path]):

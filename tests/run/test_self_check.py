@@ -26,14 +26,10 @@ from tests.support.processes.task_runs import divide_small
 from tests.support.small_runs import change_plans, spill
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from recshuf.piles.slices import Slice
     from recshuf.system.buffers import Allocate
-
-SINKS = {"text": LineSink, "jsonl": LineSink, "csv": LineSink, "parquet": ParquetSink, "hdf5": Hdf5Sink}
-
 
 # These tests replace inner functions on purpose: a check is there for what no input brings about.
 
@@ -54,12 +50,6 @@ def run_and_fail(tmp_path: Path, name: str, match: str, **options: Any) -> None:
     with pytest.raises(CheckError, match=match):
         recshuf.shuffle(inputs, f"{tmp_path}/out/", **({"piles": 4, "shards": 3, "seed": 1} | options))
     assert "out" not in os.listdir(tmp_path)
-
-
-def once(fault: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return what applies a fault to the third thing it is given."""
-    count = iter(range(10**6))
-    return lambda thing: fault(thing) if next(count) == 2 else thing
 
 
 def lose_one(records: Records) -> Records:
@@ -154,14 +144,14 @@ def test_what_ordering_gets_wrong_is_found(
 
 
 @pytest.mark.parametrize(
-    ("name", "head_count"), [("text", None), ("csv", 50), ("parquet", 50), ("hdf5", None)]
+    ("name", "sink", "head_count"),
+    [("text", LineSink, None), ("csv", LineSink, 50), ("parquet", ParquetSink, 50), ("hdf5", Hdf5Sink, None)],
 )
 def test_records_that_a_shard_lacks_are_found(
-    tmp_path: Path, name: str, head_count: int | None, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, name: str, sink: Any, head_count: int | None, monkeypatch: pytest.MonkeyPatch
 ):
-    kind = SINKS[name]
-    whole, once_only = kind.write, once(lambda batch: batch.slice(1))
-    monkeypatch.setattr(kind, "write", lambda self, batch: whole(self, once_only(batch)))
+    whole, calls = sink.write, iter(range(1000))
+    monkeypatch.setattr(sink, "write", lambda self, batch: whole(self, batch.slice(next(calls) == 2)))
     match = r"gather: shard \d: \d+ records written, \d+ planned"
     run_and_fail(tmp_path, name, match, head_count=head_count)
 

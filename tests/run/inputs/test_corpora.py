@@ -75,7 +75,7 @@ def test_every_line_of_every_file_passes_as_text(corpora: Path, tmp_path: Path, 
         assert report.records == len(lines)
         assert found.startswith(MARK) == (content.startswith(MARK) and bool(lines))
         assert split_lines(found.removeprefix(MARK)) == [lines[place] for place in order_of(len(lines))]
-    assert passed >= 4
+    assert passed >= (4 if name == "zstd" else 1)
 
 
 CONVERSIONS = {

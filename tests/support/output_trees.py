@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from recshuf.output.manifest import manifest_path
@@ -22,8 +21,3 @@ def list_tree(folder: Path) -> dict[str, bytes]:
         f"{path.relative_to(folder)}{'/' * path.is_dir()}": path.read_bytes() if path.is_file() else b""
         for path in folder.rglob("*")
     }
-
-
-def digest_tree(folder: Path) -> dict[str, str]:
-    """Return a digest of each shard; the manifest tells of times and limits."""
-    return {path.name: sha256(path.read_bytes()).hexdigest() for path in list_shards(folder)}

@@ -104,7 +104,9 @@ def test_the_same_command_is_told_that_its_output_is_complete(
 
 def test_other_options_are_refused_by_name(written: list[Path]):
     for options, words in OTHER:
-        with pytest.raises(OutputExistsError, match=f"holds the output of another command: {words}") as raised:
+        with pytest.raises(
+            OutputExistsError, match=f"holds the output of another command: {words}"
+        ) as raised:
             resume(written, **options)
         assert not isinstance(raised.value, AlreadyCompleteError)
 
@@ -153,7 +155,13 @@ def test_inputs_may_be_named_from_other_places(written: list[Path], tmp_path: Pa
         resume("in")  # gone
 
 
-ORDERS: list[dict[str, Any]] = [{}, {"epoch": 1}, {"epoch": 2}, {"epoch": 1, "reshuffle": "piles"}, {"epoch": 1, "mix": 2}]
+ORDERS: list[dict[str, Any]] = [
+    {},
+    {"epoch": 1},
+    {"epoch": 2},
+    {"epoch": 1, "reshuffle": "piles"},
+    {"epoch": 1, "mix": 2},
+]
 
 
 def test_a_gather_of_another_epoch_is_refused(written: list[Path], tmp_path: Path):

@@ -98,7 +98,8 @@ def read_columns(path: Path) -> dict[str, list[Any]]:
     if path.suffix == ".h5":
         with h5py.File(path) as file:
             return {
-                name: (one.asstr() if one.dtype.kind in "OS" else one)[:].tolist() for name, one in file.items()
+                name: (one.asstr() if one.dtype.kind in "OS" else one)[:].tolist()
+                for name, one in file.items()
             }
     content = decompress_file(path)
     if ".csv" in path.suffixes:

@@ -30,7 +30,7 @@ from recshuf.run.resolve import Run, find_destination, resolve_job, resolve_open
 from recshuf.run.scatter_pass import check_set, count_spilled, find_counts, observe
 from recshuf.run.set_folders import check_sets
 from recshuf.run.shards import Bounds, cut_shards, iterate_records, learn, open_groups, settle
-from recshuf.run.summary import check_dropped, describe_inputs, make_manifest, make_report
+from recshuf.run.summary import describe_inputs, make_manifest, make_report
 from recshuf.storage.urls import is_url
 from recshuf.system.memory import resident_bytes
 
@@ -87,7 +87,6 @@ def run_job(job: Job, progress: Progress, planned: Header | None = None) -> Shuf
             shards = _write(run, engine, bounds)
         _say_notes(run)
         check_written(open_groups(run), bounds.record_count, [shard.total for shard in shards.values()])
-        check_dropped(run, counts, shards.values())
         kept_count = sum(shard.records for shard in shards.values())
         reports.append(timer.report("gather", kept_count, bounds.byte_count))
         verifies_late = _verifies_late(job, run.output.destination)

@@ -10,7 +10,7 @@ import numpy as np
 
 from recshuf.errors import CheckError, UsageError
 from recshuf.formats import load_format
-from recshuf.job.features import Dedup, GroupBy, Mixture, SplitFiles, find_fields
+from recshuf.job.features import Dedup, GroupBy, Mixture, SplitFiles
 from recshuf.job.plan import Costs, Cut, InputSize, InputSizes, Limits
 from recshuf.job.planner import make_plan
 from recshuf.records.key_makers import COUNTERS, KeyMaker, PositionKeys, find_deviation
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from recshuf.records.copies import Quota
     from recshuf.records.digests import InputCounts
     from recshuf.records.duplicates import Duplicates
-    from recshuf.records.value_keys import PartKeys
+    from recshuf.records.value_keys import PartFinder
     from recshuf.run.header import Header
     from recshuf.run.inputs import Inputs
     from recshuf.run.resolve import Run
@@ -148,21 +148,6 @@ def plan_sizes(run: Run, feature: SplitFiles) -> list[int]:
     return apportion(sum(run.inputs.counts or ()), tuple(feature.shares.values()))
 
 
-def choose_part_keys(run: Run, feature: SplitFiles) -> PartKeys:
-    from recshuf.records.value_keys import (  # a plain shuffle starts faster
-        PartKeys,
-        PlacedParts,
-        ValueParts,
-        divide_keys,
-    )
-
-    edges = tuple(divide_keys(tuple(feature.shares.values())))
-    if run.values is not None:
-        return PartKeys(run.seed, edges, ValueParts(run.values, feature.seed, tuple(feature.shares.values())))
-    assert run.split is not None  # noqa: S101 - it is settled before records are read
-    return PartKeys(run.seed, edges, PlacedParts(run.split))
-
-
 def find_part_sizes(run: Run, feature: SplitFiles, counts: InputCounts, groups: Groups) -> list[int]:
     """Return the number of records of each part, given all records in the order of their keys."""
     from recshuf.records.value_keys import divide_keys, find_begins  # a plain shuffle starts faster
@@ -204,7 +189,15 @@ def choose_keys(run: Run) -> KeyMaker:
 
         return CopyKeys(run.seed, find_quotas(run.job, run.inputs), run.inputs.counts)
     if isinstance(feature, SplitFiles):
-        return choose_part_keys(run, feature)
+        from recshuf.records.value_keys import PartKeys, PlacedParts, ValueParts, divide_keys
+
+        shares = tuple(feature.shares.values())
+        if run.values is not None:
+            finder: PartFinder = ValueParts(run.values, feature.seed, shares)
+        else:
+            assert run.split is not None  # noqa: S101 - it is settled before records are read
+            finder = PlacedParts(run.split)
+        return PartKeys(run.seed, tuple(divide_keys(shares)), finder)
     return find_duplicates(run) or PositionKeys(run.seed)
 
 
@@ -217,12 +210,6 @@ def find_duplicates(run: Run) -> Duplicates | None:
     are_lines = load_format(run.inputs.format).traits.is_lines
     column_count = len(run.inputs.source.schema)
     return Duplicates(run.seed, run.values, are_lines=are_lines, column_count=column_count)
-
-
-def open_values(job: Job, inputs: Inputs) -> ValueReader | None:
-    """Return what reads the fields by which a job tells records apart; None if it does not."""
-    named = find_fields(job.feature)
-    return None if named is None else open_fields(*named, inputs)
 
 
 def open_fields(flag: str, fields: Sequence[str], inputs: Inputs) -> ValueReader:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from recshuf.errors import MemoryLimitError, UsageError
-from recshuf.job.features import GroupBy, find_fields
+from recshuf.job.features import find_fields
 from recshuf.job.planner import ORDERING
 from recshuf.job.sizing import count_whole, find_least
 from recshuf.piles.epochs import StoredOrder
@@ -17,21 +17,12 @@ from recshuf.run.scatter_pass import spill
 from recshuf.system.units import format_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from recshuf.output.entries import FinishedShard
     from recshuf.piles.store import Store
     from recshuf.records.key_makers import ValueSize
 
 
 _FULL = 0.9
 """Share of the largest pile that is ordered alone which the records of a value may fill; they share a pile with others."""
-
-
-def count_groups(run: Run, feature: GroupBy, shards: Iterable[FinishedShard]) -> dict[str, int]:
-    """Return how many groups are in all shards of a run, and how many of them are a record without a value."""
-    without_value, *_ = count_missing(run.store, len(feature.fields))
-    return {"groups": sum(shard.values for shard in shards), "without_value": without_value}
 
 
 def count_missing(store: Store, field_count: int) -> list[int]:

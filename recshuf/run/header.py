@@ -286,8 +286,3 @@ def divide_job(run: Run) -> TaskPlan:
         if source.skips_fragments(index)
     }
     return divide(plan, byte_counts, fragments)
-
-
-def fit_plan(run: Run, tasks: TaskPlan) -> Run:
-    """Return a run that cuts inputs into fragments as its tasks do."""
-    return replace(run, plan=replace(run.plan, block_bytes=tasks.block_bytes))

@@ -28,7 +28,7 @@ from recshuf.piles.layout import StorePlan
 from recshuf.piles.set_folder import SetFolder
 from recshuf.piles.store import Store
 from recshuf.run.features import adopt_parts, settle_parts
-from recshuf.run.header import Header, divide_job, fit_plan, make_header
+from recshuf.run.header import Header, divide_job, make_header
 from recshuf.run.inputs import Inputs, load_inputs, lock_inputs, save_inputs
 from recshuf.run.resolve import Run, resolve_job, resolve_opened
 from recshuf.run.set_folders import check_sets, choose_sets, open_sets
@@ -86,9 +86,9 @@ def join(header: Header, job: Job, destination: Destination | None) -> Run:
             run = resolve_job(job, destination, SilentProgress(), layout)
         else:
             run = resolve_opened(job, destination, inputs, layout, SilentProgress())
-        run = replace(
-            fit_plan(run, header.division), seed=job.options["seed"] or 0, header=header, results=results
-        )
+        # Inputs are cut into fragments as all tasks do it.
+        plan = replace(run.plan, block_bytes=header.division.block_bytes)
+        run = replace(run, plan=plan, seed=job.options["seed"] or 0, header=header, results=results)
         run = adopt_parts(run, header)
         if header.is_plan:
             header.check(make_header(run))

@@ -28,7 +28,7 @@ from recshuf.formats import (
     suffix_compression,
 )
 from recshuf.interfaces import InputFile, SupportsStream, Target
-from recshuf.job.features import Mixture
+from recshuf.job.features import Mixture, find_fields
 from recshuf.job.job import SMALLEST_MEMORY, Job
 from recshuf.job.parts import TaskPlan, size_sets
 from recshuf.job.plan import Cut, Limits, Plan
@@ -40,7 +40,7 @@ from recshuf.records.keys import KEY_BYTES
 from recshuf.records.provenance import PROVENANCE_BYTES
 from recshuf.records.provenance import extend_schema as add_provenance
 from recshuf.run.decoding import Decoding, check_options, check_stored, check_streams
-from recshuf.run.features import add_values, count_records, open_values, require_files, size_mixture
+from recshuf.run.features import add_values, count_records, open_fields, require_files, size_mixture
 from recshuf.run.inputs import Inputs, list_inputs
 from recshuf.storage.reading.objects import count_read_bytes
 from recshuf.storage.urls import Url, is_url
@@ -269,7 +269,8 @@ def _plan(
         inputs = replace(inputs, counts=known or count_records(inputs, limits, progress))
     if isinstance(job.feature, Mixture):
         inputs = size_mixture(job, inputs, progress)
-    values = open_values(job, inputs)
+    named = find_fields(job.feature)
+    values = None if named is None else open_fields(*named, inputs)
     decoding = _choose_decoding(job, inputs, to.traits.name)
     output = _choose_output(job, destination, inputs, to)
     target = _preview_target(inputs, output, decoding)

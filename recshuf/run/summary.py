@@ -15,7 +15,7 @@ from recshuf.output.manifest import Manifest
 from recshuf.records.keys import ORDER_VERSION
 from recshuf.records.provenance import FILE_COLUMN, ROW_COLUMN
 from recshuf.run.features import count_read, describe_parts, describe_sources
-from recshuf.run.filled import count_groups, count_missing
+from recshuf.run.filled import count_missing
 from recshuf.run.scatter_pass import find_counts
 from recshuf.storage.reading.objects import list_requests
 from recshuf.system.memory import peak_bytes
@@ -49,7 +49,9 @@ def describe_feature(
     """Return what a run did besides the order, as JSON values by name, given its shards."""
     feature = run.job.feature
     if isinstance(feature, GroupBy):
-        return {"group_by": feature.to_json() | count_groups(run, feature, finished)}
+        without_value, *_ = count_missing(run.store, len(feature.fields))
+        figures = {"groups": sum(shard.values for shard in finished), "without_value": without_value}
+        return {"group_by": feature.to_json() | figures}
     if isinstance(feature, Mixture):
         return {
             "sources": describe_sources(

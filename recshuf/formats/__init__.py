@@ -73,7 +73,6 @@ def list_names() -> tuple[str, ...]:
 
 
 def list_formats(test: Callable[[Traits], object]) -> list[str]:
-    """Return the names of the formats whose traits pass a test."""
     return [name for name in list_names() if test(load_format(name).traits)]
 
 

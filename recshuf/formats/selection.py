@@ -26,7 +26,6 @@ ID_TYPE = pa.struct(
 
 
 def make_ids(batch: pa.RecordBatch) -> pa.StructArray:
-    """Return the `ID` column of native records."""
     sources, rows = unpack_provenance(find_origins(batch))
     columns = [wrap_values(sources.astype(np.int32), pa.int32()), wrap_values(rows, pa.int64())]
     return pa.StructArray.from_arrays(columns, fields=list(ID_TYPE))
@@ -55,7 +54,6 @@ class Selection:
 
     @property
     def schema(self) -> pa.Schema:
-        """Columns of what `make_table` returns."""
         known = self._decoder.finish()
         others = {path: pa.field(path, check_path(path, known)) for path in self._paths}
         if self._has_id:
@@ -63,7 +61,6 @@ class Selection:
         return pa.schema([others.get(name) or known.field(name) for name in self._names])
 
     def make_empty(self) -> pa.RecordBatch:
-        """Return the columns of no records."""
         columns = [one.combine_chunks() for one in self.schema.empty_table().columns]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 

@@ -38,7 +38,6 @@ class TableForm:
 
     @classmethod
     def of_error(cls, error: InputError | ConversionError) -> TableForm:
-        """Return that of records that an error is about."""
         return cls(None, error.reason, error.remedy or "")
 
     @property

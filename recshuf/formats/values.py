@@ -67,7 +67,6 @@ def check_times(array: pa.Array, field: str) -> None:
 
 
 def has_factor(values: pa.Array, factor: int) -> bool:
-    """Return whether all integers of an array are multiples of a number."""
     import pyarrow.compute as pc
 
     multiples = pc.multiply(pc.divide(values, factor), factor)

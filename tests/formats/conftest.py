@@ -1,8 +1,17 @@
-"""Which tests of formats are slow."""
+"""Which tests of formats are slow, and packages of formats that are installed for a test."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
+
+from tests.support.other_packages import forget_formats, install, use
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
 
 WITH_RUNS_ELSEWHERE = ("text", "jsonl", "csv", "parquet", "hdf5")
 """Formats that tests/run crosses with all else."""
@@ -12,7 +21,7 @@ OF_VARIANTS = (
     "test_a_round_trip_keeps_every_record",
     "test_shard_bytes_do_not_depend_on_cuts_or_threads[few]",
     "test_table_form_does_not_depend_on_cuts_or_order",
-    "test_a_truncated_file_is_named_or_read_right",
+    "test_a_damaged_file_is_named_or_read_right",
     "test_a_shuffle_has_every_record_in_the_order_of_its_seed",
     "test_a_conversion_and_back_has_every_record",
 )
@@ -32,3 +41,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
         if module.startswith("recshuf.testing.") and is_variant and item.name not in OF_VARIANTS:
             item.add_marker(pytest.mark.slow)
+
+
+@pytest.fixture
+def add_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Path]]:
+    """Return a function that installs a package of formats, given their entry points, and returns its folder."""
+
+    def add(package: str, **entries: str) -> Path:
+        folder = install(tmp_path / f"site of {package}", package, **entries)
+        use(folder, monkeypatch)
+        return folder
+
+    yield add
+    monkeypatch.undo()
+    forget_formats()

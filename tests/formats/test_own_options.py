@@ -17,12 +17,11 @@ from recshuf.errors import UnknownOptionError, UsageError
 from recshuf.formats.csv import DELIMITER
 from recshuf.formats.parquet import FORMAT, ParquetFormat
 from recshuf.interfaces import FormatOption, Source, Target, Traits
-from tests.support.other_packages import forget_formats, install, use
+from tests.support.other_packages import forget_formats
 from tests.support.processes.killed_runs import read_journal, run_and_die
 from tests.support.small_runs import spill
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.conftest import Run
@@ -82,14 +81,10 @@ HERE = "tests.formats.test_own_options"
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def folder(add_package: Any) -> Path:
     """Return the folder of an installed package, which declares the options."""
-    folder = install(tmp_path / "site", "recshuf-marked", marked=f"{HERE}:MARKED")
-    use(folder, monkeypatch)
     SEEN.clear()
-    yield folder
-    monkeypatch.undo()
-    forget_formats()
+    return add_package("recshuf-marked", marked=f"{HERE}:MARKED")
 
 
 @pytest.fixture
@@ -128,6 +123,7 @@ def test_lists_short_flags_and_options_of_other_formats_are_declared_alike(
         recshuf.shuffle(inputs, out, pick="a,a")
     (tmp_path / "in.csv").write_text("a;b\n1;2\n")
     assert recshuf.shuffle(tmp_path / "in.csv", tmp_path / "out.csv", delimiter=";").records == 1
+    recshuf.plan(tmp_path / "in.csv", "out.marked", skip_rows=0, is_loud=True)
 
 
 def test_what_is_found_is_never_given_and_an_output_is_read_with_it(
@@ -135,6 +131,8 @@ def test_what_is_found_is_never_given_and_an_output_is_read_with_it(
 ):
     with pytest.raises(UnknownOptionError, match="unknown option 'row_number'"):
         recshuf.plan(inputs, "out.marked", row_number=7)
+    with pytest.raises(UnknownOptionError, match="unknown option 'skip_rows'"):
+        recshuf.gather(tmp_path / "none", tmp_path / "out.marked", skip_rows=1)
     assert "--row-number" not in call("formats").stdout.decode() + call("--help").stdout.decode()
     recshuf.shuffle(inputs, tmp_path / "out.marked", seed=1)
     SEEN_ROWS.clear()
@@ -143,43 +141,32 @@ def test_what_is_found_is_never_given_and_an_output_is_read_with_it(
 
 
 @pytest.mark.parametrize(
-    ("options", "problem"),
+    ("given", "output", "options", "problem"),
     [
-        ({"skip_rows": "x"}, "skip_rows 'x' is not possible: it is no whole number"),
-        ({"skip_rows": None, "is_loud": "yes"}, "is_loud: give True or False; here: str"),
-        ({"mark": ["a"]}, "mark: give text, bytes or a whole number; here: list"),
-        ({"skip_row": 1}, "unknown option 'skip_row'; did you mean skip_rows"),
-        (
-            {"as_table": True},
-            "as_table=True: records of marked are kept as they are, unless they are converted",
-        ),
+        ("*.marked", "out.marked", {"skip_rows": "x"}, "skip_rows 'x' is not possible: it is no whole number"),
+        ("*.marked", "out.marked", {"is_loud": "yes"}, "is_loud: give True or False; here: str"),
+        ("*.marked", "out.marked", {"mark": ["a"]}, "mark: give text, bytes or a whole number; here: list"),
+        ("*.marked", "out.marked", {"skip_row": 1}, "unknown option 'skip_row'; did you mean skip_rows"),
+        ("*.marked", "out.marked", {"as_table": True}, "as_table=True: records of marked are kept as they are, unless"),
+        ("in.jsonl", "out.marked", {"skip_rows": 1}, r"^skip_rows: for inputs of marked only; here: jsonl$"),
+        ("*.marked", "out.jsonl", {"mark": "a"}, r"^mark: for output of marked only; here: jsonl$"),
+        ("in.jsonl", "out.parquet", {"is_loud": True}, r"^is_loud=True: for records of marked only; here: jsonl to parquet$"),
     ],
-)
-def test_values_that_are_not_possible_are_named(inputs: list[Path], options: dict[str, Any], problem: str):
+)  # fmt: skip
+def test_values_that_are_not_possible_and_formats_without_them_are_named(
+    inputs: list[Path], given: str, output: str, options: dict[str, Any], problem: str
+):
+    folder = inputs[0].parent
+    (folder / "in.jsonl").write_text('{"a": 1}\n')
     with pytest.raises(UsageError, match=problem):
-        recshuf.plan(inputs, "out.marked", **options)
-
-
-def test_other_formats_refuse_them_by_name(tmp_path: Path, inputs: list[Path]):
-    (tmp_path / "in.jsonl").write_text('{"a": 1}\n')
-    with pytest.raises(UsageError, match=r"^skip_rows: for inputs of marked only; here: jsonl$"):
-        recshuf.plan(tmp_path / "in.jsonl", tmp_path / "out.marked", skip_rows=1)
-    with pytest.raises(UsageError, match=r"^mark: for output of marked only; here: jsonl$"):
-        recshuf.plan(inputs, tmp_path / "out.jsonl", mark="a")
-    with pytest.raises(UnknownOptionError, match="unknown option 'skip_rows'"):
-        recshuf.gather(tmp_path / "none", tmp_path / "out.marked", skip_rows=1)
-    with pytest.raises(
-        UsageError, match=r"^is_loud=True: for records of marked only; here: jsonl to parquet$"
-    ):
-        recshuf.plan(tmp_path / "in.jsonl", tmp_path / "out.parquet", is_loud=True)
-    recshuf.plan(tmp_path / "in.jsonl", tmp_path / "out.marked", skip_rows=0, is_loud=True)
+        recshuf.plan([*folder.glob(given)], output, **options)
 
 
 @pytest.mark.parametrize("name", ["odd", "taker"])
 def test_packages_that_contradict_others_are_named_and_the_help_is_shown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Run, name: str
+    add_package: Any, call: Run, name: str
 ):
-    use(install(tmp_path / "more", "other", **{name: f"{HERE}:{name.upper()}"}), monkeypatch)
+    add_package("other", **{name: f"{HERE}:{name.upper()}"})
     problem = {
         "odd": "the format 'odd' of the package other 1.0 declares the option skip_rows in another way than "
         "the format 'marked' of the package recshuf-marked 1.0",
@@ -190,6 +177,12 @@ def test_packages_that_contradict_others_are_named_and_the_help_is_shown(
     shown = call("--help")
     assert shown.returncode == 0
     assert problem in " ".join(shown.stdout.decode().split())
+
+
+def set_version(folder: Path, version: str) -> None:
+    for metadata in folder.glob("*.dist-info/METADATA"):
+        metadata.write_text(re.sub(r"(?m)^Version: .*", f"Version: {version}", metadata.read_text()))
+    forget_formats()
 
 
 def test_a_run_that_died_is_continued_with_the_same_ones_and_the_same_package(
@@ -203,16 +196,12 @@ def test_a_run_that_died_is_continued_with_the_same_ones_and_the_same_package(
     for other in ({"mark": "b"}, {"mark": None}, {"skip_rows": 1}):
         with pytest.raises(UsageError, match=f"the {next(iter(other))} was .* in the unfinished run"):
             recshuf.shuffle(inputs, f"{out}/", resume=True, **options | other)
-    for metadata in folder.glob("*.dist-info/METADATA"):
-        metadata.write_text(metadata.read_text().replace("1.0", "1.1"))
-    forget_formats()
+    set_version(folder, "1.1")
     with pytest.raises(
         UsageError, match=r"the version of the package recshuf-marked was 1\.0 .* and is 1\.1"
     ):
         recshuf.shuffle(inputs, f"{out}/", resume=True, **options)
-    for metadata in folder.glob("*.dist-info/METADATA"):
-        metadata.write_text(metadata.read_text().replace("1.1", "1.0"))
-    forget_formats()
+    set_version(folder, "1.0")
     recshuf.shuffle(inputs, f"{out}/", resume=True, **options)
     assert SEEN[-1] == "a"
     assert json.loads((tmp_path / ".out.recshuf.json").read_text())["packages"] == {"recshuf-marked": "1.0"}

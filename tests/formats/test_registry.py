@@ -23,10 +23,10 @@ from recshuf.formats import OWN_FORMATS, list_names
 from recshuf.interfaces import InputFile, Traits, open_input
 from recshuf.testing import FormatSuite
 from tests.support.formats.foreign_rows import END, FORMAT, MAGIC, RowsFormat
-from tests.support.other_packages import ROWS_FORMAT, forget_formats, install, use
+from tests.support.other_packages import ROWS_FORMAT, forget_formats
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from tests.conftest import Run
 
@@ -59,51 +59,28 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def foreign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Return the folder of a package that is installed and reads and writes files of rows."""
-    folder = install(tmp_path / "site", "recshuf-rows", rows=ROWS_FORMAT)
-    use(folder, monkeypatch)
-    yield folder
-    monkeypatch.undo()
-    forget_formats()
+def foreign(add_package: Any) -> None:
+    """Let a package be installed that reads and writes files of rows."""
+    add_package("recshuf-rows", rows=ROWS_FORMAT)
 
 
-@pytest.fixture
-def other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Return a function that installs a package of formats, given their entry points."""
-
-    def install_one(package: str = "other", **entries: str) -> None:
-        use(install(tmp_path / package, package, **entries), monkeypatch)
-
-    yield install_one
-    monkeypatch.undo()
-    forget_formats()
+def make_format(name: str, *suffixes: str, **traits: Any) -> RowsFormat:
+    """Return the format of rows by another name."""
+    made = RowsFormat()
+    made.traits = Traits(name, suffixes, **traits)
+    return made
 
 
-class Clash(RowsFormat):
-    """A format with the suffix of another one."""
-
-    traits = Traits("clash", (".x", ".pq"))
-
-
-class Twin(RowsFormat):
-    """A second format with the suffixes of the first."""
-
-    traits = Traits("twin", (".rows",))
-
-
-CLASH, TWIN, NOTHING = Clash(), Twin(), object()
+CLASH, TWIN, NOTHING = make_format("clash", ".x", ".pq"), make_format("twin", ".rows"), object()
+FAULTY = make_format("faulty", ".faulty", libraries=("no_such_library",))
 HERE = "tests.formats.test_registry"
 
 
+@pytest.mark.usefixtures("foreign")
 class TestForeignFormat(FormatSuite):
     """A format that is not part of recshuf keeps the same promises."""
 
     format, field = FORMAT, "id"
-
-    @pytest.fixture(autouse=True)
-    def installed(self, foreign: Path) -> None:
-        """Its package is there."""
 
     def make_inputs(self, folder: Path, row_counts: Sequence[int]) -> list[InputFile]:
         paths = [
@@ -121,16 +98,10 @@ class TestForeignFormat(FormatSuite):
 
 @pytest.mark.parametrize(
     ("given", "to", "provenance"),
-    [
-        ("rows", "rows", False),
-        ("rows", "parquet", True),
-        ("rows", "jsonl", False),
-        ("parquet", "rows", False),
-        ("jsonl", "rows", True),
-    ],
+    [("rows", "rows", False), ("rows", "jsonl", False), ("jsonl", "rows", True)],
 )
 def test_a_foreign_format_is_shuffled_converted_and_verified(
-    tmp_path: Path, foreign: Path, given: str, to: str, provenance: bool
+    tmp_path: Path, foreign: None, given: str, to: str, provenance: bool
 ):
     source, output = write_foreign(tmp_path / "0.rows", make_table()), tmp_path / f"out.{to}"
     if given != "rows":
@@ -155,18 +126,8 @@ def test_a_foreign_format_is_shuffled_converted_and_verified(
     )
 
 
-def test_records_of_a_foreign_format_are_told_apart_by_their_fields(tmp_path: Path, foreign: Path):
-    source = write_foreign(tmp_path / "0.rows", make_table())
-    twice = write_foreign(tmp_path / "1.rows", make_table(ROWS // 2))
-    output = tmp_path / "out.rows"
-    assert recshuf.shuffle([source, twice], output, seed=2, dedup="id", verify=True)
-    assert sorted(row["id"] for row in read_rows(output)) == list(range(ROWS + ROWS // 2))
-    with pytest.raises(UsageError, match="no column 'no'"):
-        recshuf.shuffle(source, tmp_path / "more.rows", dedup="no")
-
-
 def test_a_foreign_format_fills_stores_and_is_written_from_them(
-    tmp_path: Path, foreign: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, foreign: None, monkeypatch: pytest.MonkeyPatch
 ):
     source, store = write_foreign(tmp_path / "in.rows", make_table()), tmp_path / "store"
     recshuf.scatter(source, store, seed=1)
@@ -192,7 +153,7 @@ def test_a_foreign_format_fills_stores_and_is_written_from_them(
     assert recshuf.PileStore(tmp_path / "tables").num_records == 2 * ROWS
 
 
-def test_a_foreign_format_is_found_by_name_suffix_and_content(tmp_path: Path, foreign: Path, call: Run):
+def test_a_foreign_format_is_found_by_name_suffix_and_content(tmp_path: Path, foreign: None, call: Run):
     sources = [
         write_foreign(tmp_path / name, make_table())
         for name in ("by suffix.rws", "by content", "by name.dat")
@@ -228,13 +189,16 @@ def test_without_the_package_its_files_are_foreign(tmp_path: Path):
         ({"other": ROWS_FORMAT}, "the format 'other' of the package other calls itself 'rows'"),
         ({"clash": f"{HERE}:NOTHING"}, "the format 'clash' of the package other is no instance of recshuf.interfaces.Format"),
         ({"gone": "no_such_module:FORMAT"}, "the format 'gone' of the package other cannot be imported: No module named"),
-        ({"rows": ROWS_FORMAT, "twin": f"{HERE}:TWIN"}, "the formats rows and twin have the suffix .rows"),
+        ({"rows": ROWS_FORMAT, "twin": f"{HERE}:TWIN"}, "the formats rows and twin have the suffix .rows; name one with format='rows', that of an output with to"),
+        ({"first": ROWS_FORMAT}, "the format 'first' of the package other has the name of one of another; mend"),
     ],
 )  # fmt: skip
 def test_packages_that_are_not_possible_are_refused_in_a_line(
-    tmp_path: Path, other: Any, entries: dict[str, str], problem: str
+    tmp_path: Path, add_package: Any, entries: dict[str, str], problem: str
 ):
-    other(**entries)
+    add_package("other", **entries)
+    if "first" in entries:
+        add_package("another", **entries)
     source = write_foreign(tmp_path / "in.rows", make_table())
     with pytest.raises(UsageError) as caught:
         recshuf.shuffle(source, tmp_path / "out.jsonl")
@@ -244,25 +208,13 @@ def test_packages_that_are_not_possible_are_refused_in_a_line(
     recshuf.shuffle(tmp_path / "in.jsonl", tmp_path / "out.jsonl")
 
 
-def test_a_suffix_of_two_packages_is_that_of_the_format_that_is_named(tmp_path: Path, other: Any):
-    other(rows=ROWS_FORMAT, twin=f"{HERE}:TWIN")
+def test_a_suffix_of_two_packages_is_that_of_the_format_that_is_named(tmp_path: Path, add_package: Any):
+    add_package("other", rows=ROWS_FORMAT, twin=f"{HERE}:TWIN")
     source = write_foreign(tmp_path / "in.rows", make_table())
     recshuf.shuffle(source, tmp_path / "out.rows", format="rows", to="rows", seed=1)
     assert sorted(map(repr, read_rows(tmp_path / "out.rows"))) == sorted(map(repr, read_rows(source)))
-    for named in ({}, {"format": "rows"}):
-        with pytest.raises(
-            UsageError, match=r"suffix \.rows; name one with format='rows', that of an output with to"
-        ):
-            recshuf.shuffle(source, tmp_path / "more.rows", **named)
-
-
-def test_two_packages_of_one_name_are_refused(tmp_path: Path, other: Any):
-    other("first", rows=ROWS_FORMAT)
-    other("second", rows=ROWS_FORMAT)
-    with pytest.raises(
-        UsageError, match=r"of the package (first|second) has the name of one of (first|second); mend"
-    ):
-        recshuf.shuffle(write_foreign(tmp_path / "in.rows", make_table()), tmp_path / "out.jsonl")
+    with pytest.raises(UsageError, match=r"have the suffix \.rows; name one"):
+        recshuf.shuffle(source, tmp_path / "more.rows", format="rows")
 
 
 def test_packages_are_looked_up_only_when_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -289,35 +241,19 @@ def test_traits_import_no_library_of_a_format():
     assert done.stdout == "set()\n"
 
 
-class Faulty(RowsFormat):
-    """A format with a fault."""
-
-    traits = Traits("faulty", (".faulty",), libraries=("no_such_library",))
-    fault = True
-
-    def open_source(self, inputs: Any, options: Any) -> Any:
-        return super().open_source(inputs, options) if not self.fault else [].pop()
-
-
-FAULTY = Faulty()
-
-
 def test_a_fault_of_a_package_is_said_with_its_name(
-    tmp_path: Path, other: Any, call: Run, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, add_package: Any, call: Run, monkeypatch: pytest.MonkeyPatch
 ):
-    other(faulty=f"{HERE}:FAULTY")
-    source = write_foreign(tmp_path / "in.faulty", make_table())
-    done = call(source, "-o", tmp_path / "out.jsonl")
-    who = "recshuf: the format 'faulty' of the package other 1.0"
-    assert done.stderr.decode().startswith(
-        f"{who} has failed: IndexError: pop from empty list (test_registry.py"
-    )
-    monkeypatch.setattr(Faulty, "fault", False)
-    done = call(source, "-o", tmp_path / "out.jsonl")
-    assert (
-        "the format 'faulty' of the package other 1.0 needs the library no_such_library"
-        in done.stderr.decode()
-    )
+    add_package("other", faulty=f"{HERE}:FAULTY")
+    command = [write_foreign(tmp_path / "in.faulty", make_table()), "-o", tmp_path / "out.jsonl"]
+    who = "the format 'faulty' of the package other 1.0"
+    with monkeypatch.context() as patch:
+        patch.setattr(FAULTY, "open_source", lambda *_: [].pop(), raising=True)
+        said = call(*command).stderr.decode()
+        assert said.startswith(
+            f"recshuf: {who} has failed: IndexError: pop from empty list (test_registry.py"
+        )
+    assert f"{who} needs the library no_such_library" in call(*command).stderr.decode()
 
 
 def test_every_kind_of_input_is_opened_alike(tmp_path: Path):

@@ -4,26 +4,20 @@ from __future__ import annotations
 
 import json
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import recshuf
 from recshuf.errors import ConversionError, InputError, UsageError
-from tests.support.other_packages import forget_formats, install, use
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 
 @pytest.fixture(autouse=True)
-def pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    folder = install(tmp_path / "site", "recshuf-pairs", pairs="tests.support.formats.foreign_pairs:FORMAT")
-    use(folder, monkeypatch)
-    yield
-    monkeypatch.undo()
-    forget_formats()
+def pairs(add_package: Any) -> None:
+    add_package("recshuf-pairs", pairs="tests.support.formats.foreign_pairs:FORMAT")
 
 
 @pytest.fixture

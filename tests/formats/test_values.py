@@ -22,8 +22,6 @@ from recshuf.formats.jsonl.values import JsonValueReader
 from recshuf.formats.objects import name_table
 from recshuf.formats.texts import find_texts, find_value_reader
 from recshuf.interfaces import InputFile, ReadOptions, WriteOptions
-from recshuf.records.keys import RowRange
-from recshuf.records.value_keys import FieldKeys, ValueKeys
 from tests.support.effort import TRIES_ALL
 from tests.support.formats.foreign_rows import RowsFormat
 from tests.support.formats.format_tools import place_batches
@@ -369,30 +367,3 @@ def test_other_formats_have_the_fields_of_their_tables(tmp_path: Path) -> None:
     assert [field.to_pylist() for field in texts] == [[b"7", None], [b"x", None]]
     (tmp_path / "in.txt").write_text("a\n")
     assert find_value_reader(open_path(tmp_path / "in.txt"), load_format("text").traits, ["text"]) is None
-
-
-# Keys
-
-
-@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
-def test_keys_do_not_depend_on_pieces(tmp_path: Path, kind: str) -> None:
-    numbers = [None if number % 7 == 0 else number % 100 for number in range(40_000)]
-    table = pa.table({"n": numbers})
-    (tmp_path / "in.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in table.to_pylist()))
-    pq.write_table(table, tmp_path / "in.parquet")
-    source = open_path(tmp_path / f"in.{kind}")
-    reader, keys = find_value_reader(source, load_format("parquet").traits, ["n"]), ValueKeys(3)
-    assert reader is not None
-    texts = pa.array([None if number is None else b"%d" % number for number in numbers], pa.large_binary())
-    expected = keys.keys([texts], 0, 0)
-    for block in (1 << 25, 50_000):
-        places = list(place_batches(source, block))
-        found = [
-            FieldKeys(reader, keys).draw(batch, [RowRange(file, row, batch.num_rows)])
-            for batch, file, row in places
-        ]
-        for place, words in enumerate(expected):
-            assert np.concatenate([part.words[place] for part in found]).tolist() == words.tolist()
-        assert sum(int(part.missing.sum()) for part in found if part.missing is not None) == numbers.count(
-            None
-        )

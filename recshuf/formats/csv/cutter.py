@@ -191,7 +191,6 @@ class CsvCutter(Cutter):
 
     @property
     def drops_blank(self) -> bool:
-        """Whether blank lines are no records."""
         return self.top is not None and self.top.width > 1
 
     def find_kept(self, data: Bytes, offsets: Positions) -> Mask:

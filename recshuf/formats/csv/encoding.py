@@ -123,7 +123,6 @@ def _explain(batch: pa.RecordBatch, error: pa.ArrowInvalid) -> ConversionError:
 
 
 def reading_schema(table: pa.Schema) -> pa.Schema:
-    """Return the types to read records with that were written from a table of this schema."""
     return pa.schema([(field.name, storage_of(field.type)) for field in table])
 
 

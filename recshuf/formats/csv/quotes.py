@@ -45,12 +45,10 @@ class Dialect(NamedTuple):
     """Whether blanks may stand before a quote that opens a field."""
 
     @classmethod
-    def of(cls, options: ReadOptions, delimiter: bytes = b",") -> Dialect:
-        """Return that of options, and what `Source.options` says was found; with a delimiter, if they name none."""
+    def of(cls, options: ReadOptions) -> Dialect:
+        """Return that of options, and what `Source.options` says was found; with a comma, if they name no delimiter."""
         quote = QUOTE.of(options)
-        return cls(
-            DELIMITER.of(options) or delimiter, b'"' if quote is None else quote, PADS_QUOTES.of(options)
-        )
+        return cls(DELIMITER.of(options) or b",", b'"' if quote is None else quote, PADS_QUOTES.of(options))
 
 
 class State(NamedTuple):

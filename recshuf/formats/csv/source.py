@@ -284,7 +284,7 @@ def _find_ranges(
 
     def read(begin: int, end: int) -> Bytes:
         data = np.empty(end - begin, np.uint8)
-        file.read_at(handle, data.data, begin)
+        file.read_at(handle, data, begin)
         return data
 
     def find_next_end(begin: int) -> int:

@@ -121,13 +121,11 @@ def examine(head: bytes, options: ReadOptions, before: Top | None, *, is_whole: 
 
 
 def join(fields: Sequence[str], dialect: Dialect) -> str:
-    """Return the fields of a record as one line of text."""
     text = dialect.delimiter.decode().join(fields)
     return text.encode("latin-1").decode(errors="replace")
 
 
 def show(text: str) -> str:
-    """Return the beginning of a line, for messages."""
     return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
 
 

@@ -95,7 +95,6 @@ class JsonlFormat(Format):
             return False
 
     def refuse_head(self, head: bytes, *, is_whole: bool) -> str | None:
-        """Judge a file that is named JSON Lines by its beginning."""
         document = _name_document(head, is_whole=is_whole)
         if document is None:
             return None

@@ -211,9 +211,7 @@ def _encode_binary(array: pa.Array, _: str) -> pa.Array:
     text, lengths = encode_base64(view_bytes(array), np.diff(view_offsets(array)))
     ends = np.concatenate(([0], np.cumsum(lengths)))
     texts = pa.LargeStringArray.from_buffers(len(array), pa.py_buffer(ends), pa.py_buffer(text))
-    if array.null_count:
-        texts = pc.if_else(array.is_valid(), texts, pa.scalar(None, _TEXT))
-    return _concat('"', texts, '"')
+    return _concat('"', _mask(texts, array), '"')
 
 
 def _quote(write: _Write, array: pa.Array, field: str) -> pa.Array:
@@ -236,7 +234,6 @@ _ENCODERS: tuple[tuple[Callable[[pa.DataType], bool], _Write], ...] = (
 
 
 def reading_schema(table: pa.Schema) -> pa.Schema:
-    """Return the types to parse lines with that were written from a table of this schema."""
     return pa.schema([(field.name, _parsed_type(field.type)) for field in table])
 
 

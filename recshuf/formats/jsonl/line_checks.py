@@ -272,7 +272,6 @@ def _depths(bare: pa.Array) -> NDArray[np.int32]:
 
 
 def too_deep_error(row: int | None = None) -> BadRecord:
-    """Return the error for objects and arrays that nest too deep."""
     return BadRecord(f"nests objects and arrays more than {MAX_DEPTH} deep", row=row)
 
 

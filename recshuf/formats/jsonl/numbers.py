@@ -204,12 +204,8 @@ def _long_integer(column: Column) -> str:
     return rf"{begin}\s*-?[0-9]{{{digits},}}\s*[,\]}}]" + ("" if name is None else r"|\\[u/]")
 
 
-def _list_numbers(line: str) -> Iterator[tuple[Path, int | float]]:
-    """Yield all numbers of a line of JSON with their paths."""
-    return _walk_numbers(json.loads(line, strict=False), ())
-
-
 def _walk_numbers(value: Any, path: Path) -> Iterator[tuple[Path, int | float]]:
+    """Yield all numbers of a value of JSON with their paths."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         yield path, value
     inner: Iterable[tuple[str | None, Any]] = ()
@@ -225,7 +221,7 @@ def _numbers_at(line: str, path: Path) -> list[int | float]:
     """Return the numbers at a path, in which None stands for the names of a map, too."""
     return [
         number
-        for place, number in _list_numbers(line)
+        for place, number in _walk_numbers(json.loads(line, strict=False), ())
         if len(place) == len(path)
         and all(part in (None, name) for part, name in zip(path, place, strict=True))
     ]
@@ -243,7 +239,7 @@ def shorten_zeros(lines: pa.Array) -> pa.Array:
 def explain_too_large(line: str) -> BadRecord:
     """Return the error for a line with a number above those of float64, which names its field."""
     try:
-        numbers = _list_numbers(line)
+        numbers = _walk_numbers(json.loads(line, strict=False), ())
         path = next((path for path, number in numbers if abs(number) > sys.float_info.max), None)
     except (ValueError, RecursionError):  # thousands of digits, or too deep
         path = None

@@ -120,12 +120,10 @@ class Parser:
 
 
 def check_json(lines: pa.Array) -> None:
-    """Raise `BadRecord` if lines are not JSON."""
     _read_table(lines, pj.ParseOptions(explicit_schema=_NO_FIELDS, unexpected_field_behavior="ignore"))
 
 
 def pick_columns(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
-    """Return the fields of these names, in their order."""
     for name in names:
         if name not in schema.names:
             raise unknown_column(name, schema.names)

@@ -50,7 +50,6 @@ class Rewrite(NamedTuple):
 
 
 def is_json(kind: pa.DataType) -> bool:
-    """Tell whether a type is text that holds any JSON."""
     return isinstance(kind, pa.JsonType)
 
 
@@ -198,16 +197,11 @@ class _Outline:
     def _trim(self, begins: Places, ends: Places) -> _Spans:
         """Return spans without the spaces around them, and without those that hold nothing else."""
         begins, ends = begins.copy(), ends.copy()
-        while (
-            len(rows := np.flatnonzero(begins < ends))
-            and (spaced := rows[np.isin(self.data[begins[rows]], _SPACES)]).size
-        ):
-            begins[spaced] += 1
-        while (
-            len(rows := np.flatnonzero(begins < ends))
-            and (spaced := rows[np.isin(self.data[ends[rows] - 1], _SPACES)]).size
-        ):
-            ends[spaced] -= 1
+        for edges, at, step in ((begins, 0, 1), (ends, -1, -1)):
+            rows = np.flatnonzero(begins < ends)
+            while (rows := rows[np.isin(self.data[edges[rows] + at], _SPACES)]).size:
+                edges[rows] += step
+                rows = rows[begins[rows] < ends[rows]]
         return _Spans(begins, ends).take(begins < ends)
 
     def quote(self, spans: _Spans) -> _Edits:

@@ -73,7 +73,6 @@ RECORD_START = FormatOption(
 
 
 def find_separator(options: ReadOptions | WriteOptions) -> bytes:
-    """Return the bytes that end a record of text."""
     separator: bytes = SEPARATOR.of(options)
     if not ZERO_TERMINATED.of(options):
         return separator

@@ -196,7 +196,7 @@ class Census:
             return _scale(file, file.size - data_begin, size, count)
         if not is_compressed:
             middle = np.empty(min(self._sample_bytes, file.size // 2), np.uint8)
-            file.read_into(middle.data, file.size // 2)
+            file.read_into(middle, file.size // 2)
             return _scale(file, file.size - data_begin, size + middle.size, count + self._count(middle)[0])
         most = _LARGEST_PART * self._sample_bytes
         while filled == buffer.size and source.bytes_read < _MIN_COMPRESSED_BYTES and size < most:

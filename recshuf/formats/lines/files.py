@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 import numpy as np
 
 from recshuf.errors import InputError
+from recshuf.formats.files import fill as fill_from
 from recshuf.formats.lines.cutting import MOST_END_BYTES, cut_batches, end_line, find_content_end
 from recshuf.interfaces import Fragment
 from recshuf.storage.reading.local import open_input
@@ -54,26 +55,21 @@ class LineFile(NamedTuple):
     def changed(self) -> InputError:
         return InputError(self.name, "changed while it was read", remedy="run again when nobody writes to it")
 
-    def read_at(self, handle: Handle, view: memoryview, position: int) -> None:
-        filled = 0
-        while filled < len(view):
-            count = handle.readinto_at(position + filled, view[filled:])
-            if not count:
-                raise self.changed()
-            filled += count
+    def read_at(self, handle: Handle, into: Bytes, position: int) -> None:
+        if fill_from(handle, position, into):
+            raise self.changed()
 
-    def read_into(self, view: memoryview, position: int, *, drop_page_cache: bool = False) -> None:
-        """Open the file and fill `view` from byte `position` on."""
+    def read_into(self, into: Bytes, position: int, *, drop_page_cache: bool = False) -> None:
+        """Open the file and fill `into` from byte `position` on."""
         handle = self.open()
         try:
-            self.read_at(handle, view, position)
+            self.read_at(handle, into, position)
             if drop_page_cache:
-                handle.drop_pages(position, len(view))
+                handle.drop_pages(position, into.size)
         finally:
             handle.close()
 
     def read_lines(self, begin: int, end: int, cutter: Cutter) -> Bytes:
-        """Return what `fill_lines` reads."""
         data = np.empty(end - begin + MOST_END_BYTES, np.uint8)
         return data[: self.fill_lines(data, begin, end, cutter)]
 
@@ -84,13 +80,13 @@ class LineFile(NamedTuple):
         one byte.
         """
         size = end - begin
-        self.read_into(data.data[:size], begin, drop_page_cache=cutter.options.drop_page_cache)
+        self.read_into(data[:size], begin, drop_page_cache=cutter.options.drop_page_cache)
         if end < self.size or data[size - 1] == cutter.separator[0]:
             return size
         last = cutter.find_last_end(data[:size])
         before = np.empty(min(MOST_END_BYTES, begin), np.uint8)
         if last < MOST_END_BYTES:
-            self.read_into(before.data, begin - before.size)
+            self.read_into(before, begin - before.size)
         before = np.concatenate([before, data[:last][-MOST_END_BYTES:]])
         return end_line(data, size, before.tobytes(), cutter.separator)
 
@@ -265,7 +261,6 @@ class BlockReader:
 
 
 def skip_bytes(reader: ByteReader, count: int) -> None:
-    """Read and drop the next `count` bytes."""
     view = memoryview(bytearray(min(count, 1 << 20)))
     while count and (skipped := reader.readinto(view[:count])):
         count -= skipped

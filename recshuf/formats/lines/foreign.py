@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from recshuf.errors import InputError
@@ -13,8 +12,6 @@ from recshuf.formats.lines.cutting import CRLF, MARK
 from recshuf.formats.pointers import refuse_pointer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from recshuf.interfaces import ReadOptions
 
 FOREIGN_HEAD_BYTES = 4096
@@ -142,26 +139,21 @@ _KINDS_OF_PARAGRAPHS = (
 """Those that blank lines among others show."""
 
 
-class _Kinds:
-    """Kinds that are told by the first bytes, all of them at once; compiled when the first are looked at."""
-
-    def __init__(self, kinds: Iterable[Foreign]) -> None:
-        self._kinds = [(kind.magic, kind) for kind in kinds if kind.magic]
-
-    @cached_property
-    def _any(self) -> re.Pattern[bytes]:
-        return re.compile(b"|".join(b"(?:%b)" % magic for magic, _ in self._kinds), re.DOTALL)
-
-    def find(self, head: bytes) -> Foreign | None:
-        if not self._any.match(head):
-            return None
-        return next(kind for magic, kind in self._kinds if re.match(magic, head, re.DOTALL))
+def _join(kinds: tuple[Foreign, ...]) -> tuple[bytes, list[Foreign]]:
+    """Return a pattern with a group for each kind that is told by its first bytes, and these kinds."""
+    pattern = b"|".join(b"(%b)" % kind.magic for kind in kinds if kind.magic)
+    return pattern, [kind for kind in kinds if kind.magic]
 
 
-_BINARY, _WITH_NULS = _Kinds(_KINDS), _Kinds(_KINDS_WITH_NULS)
-_OF_TEXT, _OF_PARAGRAPHS = _Kinds(_KINDS_OF_TEXT), _Kinds(_KINDS_OF_PARAGRAPHS)
+_BINARY, _WITH_NULS = _join(_KINDS), _join(_KINDS_WITH_NULS)
+_OF_TEXT, _OF_PARAGRAPHS = _join(_KINDS_OF_TEXT), _join(_KINDS_OF_PARAGRAPHS)
 _OUTPUT_SUFFIXES = {suffix: kind for kind in _KINDS for suffix in kind.suffixes}
 _SUFFIXES = _OUTPUT_SUFFIXES | {suffix: kind for kind in _KINDS_OF_TEXT for suffix in kind.suffixes}
+
+
+def _find_kind(told: tuple[bytes, list[Foreign]], head: bytes) -> Foreign | None:
+    match = re.match(told[0], head, re.DOTALL)
+    return None if match is None else told[1][(match.lastindex or 0) - 1]
 
 
 def check_head(name: str, head: bytes, options: ReadOptions) -> None:
@@ -177,17 +169,17 @@ def check_head(name: str, head: bytes, options: ReadOptions) -> None:
         raise InputError(
             name, f"begins like {compression} data, and not like lines", remedy=remedy + _EXPLICIT
         )
-    kind = _BINARY.find(head)
+    kind = _find_kind(_BINARY, head)
     if kind is None and find_separator(options) == NEWLINE and b"\0" in head:
-        kind = _WITH_NULS.find(head)
+        kind = _find_kind(_WITH_NULS, head)
     if kind is not None:
         raise InputError(name, f"begins like {kind.what}, and not like lines", remedy=kind.remedy + _EXPLICIT)
     if _says_records(options):
         return
     text = head.removeprefix(MARK)
-    kind = _OF_TEXT.find(text)
+    kind = _find_kind(_OF_TEXT, text)
     if kind is None and (b"\n\n" in text or b"\n\r\n" in text):
-        kind = _OF_PARAGRAPHS.find(text)
+        kind = _find_kind(_OF_PARAGRAPHS, text)
     if kind is not None:
         remedy = (kind.remedy.replace(r"\n", r"\r\n") if CRLF in text else kind.remedy) + _EXPLICIT
         raise InputError(name, f"begins like {kind.what}, of which a line is not a record", remedy=remedy)

@@ -78,11 +78,9 @@ class LineSource(Source):
     options: ReadOptions
     layout: LineLayout
 
-    def __init__(
-        self, files: Sequence[InputFile], options: ReadOptions, cutter: Cutter | None = None
-    ) -> None:
+    def __init__(self, files: Sequence[InputFile], options: ReadOptions, cutter: Cutter) -> None:
         sample_bytes = min(max(_SAMPLES_BYTES // len(files), _MIN_SAMPLE_BYTES), _MAX_SAMPLE_BYTES)
-        self._cutter = cutter or Cutter(options)
+        self._cutter = cutter
         census = Census(self._cutter, sample_bytes)
         # Outputs have their header in every shard.
         self.options = options.found({HEADER: 1}) if self._cutter.header_in_first else options

@@ -10,7 +10,7 @@ import pytest
 
 from recshuf.errors import InputError
 from recshuf.formats.csv import FORMAT
-from recshuf.interfaces import SupportsJoining, WriteOptions
+from recshuf.interfaces import WriteOptions
 from tests.support.formats.format_tools import read_input
 from tests.support.formats.given_options import reading_csv
 from tests.support.formats.line_tools import give, records_in
@@ -68,7 +68,6 @@ def test_files_are_cut_between_records_only(tmp_path: Path, what: str) -> None:
 def test_records_of_small_files_read_at_once_end_with_their_file(tmp_path: Path) -> None:
     contents = [b'1,"a\nb"\n2,c', b"", b"3,d\n", b'4,"e']
     source = open_csv(tmp_path, *contents, b'f"\n', delimiter=b",")
-    assert isinstance(source, SupportsJoining)
     joined = source.read_joined([0, 1, 2], 1 << 20, 1 << 20)
     assert joined is not None
     assert joined.rows == [2, 0, 1]

@@ -7,6 +7,7 @@ import datetime
 import io
 import json
 import math
+from itertools import permutations
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 from recshuf.errors import InputError, UsageError
 from recshuf.formats.csv import FORMAT
 from recshuf.interfaces import InputFile
+from tests.support.formats.decimal_tools import KINDS as DECIMAL_KINDS
 from tests.support.formats.format_tools import place_batches
 from tests.support.formats.given_options import reading_csv
 from tests.support.formats.line_tools import give, same_folder
@@ -83,27 +85,22 @@ def test_a_table_takes_no_more_memory_than_is_planned(tmp_path: Path, values: li
     assert decoder.decode(batch).nbytes <= most
 
 
-@pytest.mark.parametrize("block_bytes", [1, 1 << 20])
-def test_a_number_that_a_double_would_alter_stays_text(tmp_path: Path, block_bytes: int) -> None:
-    for other in (
-        "9007199254740993",
-        "12345678901234567890",
-        "-9007199254740993",
-        "1e400",
-        "9007199254740993.0",
-        "-12345678901234567890.25",
-        "000123456789012345678.91",
-        "1" + 77 * "0" + ".5",
-    ):
-        table = decode(tmp_path, ["0.5", other, "", "2"], block_bytes)
-        assert table["f0"].to_pylist() == ["0.5", other, None, "2"]
+ALTERED = ["9007199254740993", "12345678901234567890", "-9007199254740993", "1e400", "9007199254740993.0"]
+ALTERED += ["-12345678901234567890.25", "000123456789012345678.91", "1" + 77 * "0" + ".5"]
+STAYS_TEXT = [
+    *(["0.5", number, "", "2"] for number in ALTERED),
+    *(["7", odd, "1"] for odd in ("0x10", "-0X1f", "nan(5)", "1e-400", "-0.1E-999")),
+    *permutations(["1000-01-01 00:00:00", "2020-01-01 10:00:00.5"]),  # nanoseconds do not hold the first
+]
 
 
-@pytest.mark.parametrize("block_bytes", [1, 1 << 20])
-def test_a_spelling_that_is_no_plain_number_stays_text(tmp_path: Path, block_bytes: int) -> None:
-    odd_ones = [("0x10", "7"), ("-0X1f", "7"), ("nan(5)", "0.5"), ("1e-400", "2.5"), ("-0.1E-999", "0")]
-    for odd, other in odd_ones:
-        assert decode(tmp_path, [other, odd, "1"], block_bytes)["f0"].to_pylist() == [other, odd, "1"]
+def test_what_would_be_altered_or_is_text_to_others_stays_text(tmp_path: Path) -> None:
+    """Observed together, one by one, or by a decoder for each record."""
+    for texts in STAYS_TEXT:
+        for block_bytes in (1, 1 << 20):
+            found = decode(tmp_path, texts, block_bytes)["f0"].to_pylist()
+            assert found == [text or None for text in texts]
+        assert merge_types(tmp_path / "in.csv").field("f0").type == pa.string()
 
 
 def test_values_are_those_of_their_texts(tmp_path: Path) -> None:
@@ -124,14 +121,6 @@ def test_values_are_those_of_their_texts(tmp_path: Path) -> None:
     ):
         found = decode(tmp_path, texts)["f0"].to_pylist()
         assert [(type(one), one) for one in found] == [(type(one), one) for one in values], texts
-
-
-def test_years_that_nanoseconds_do_not_hold_stay_text_beside_parts_of_seconds(tmp_path: Path) -> None:
-    texts = ["1000-01-01 00:00:00", "2020-01-01 10:00:00.5"]
-    for order in (texts, texts[::-1]):
-        for block_bytes in (1, 1 << 20):
-            assert decode(tmp_path, order, block_bytes)["f0"].to_pylist() == order
-        assert merge_types(tmp_path / "in.csv").field("f0").type == pa.string()
 
 
 @same_folder
@@ -186,9 +175,21 @@ def test_a_type_that_cannot_be_read_is_refused_at_once(tmp_path: Path) -> None:
             decode(tmp_path, ["1"], given=kind)
 
 
-def test_advice_about_bad_records_can_be_followed(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"record 2: .*; .*, without --schema$"):
-        decode(tmp_path, ["1", "x"], given=pa.int8())
+@same_folder
+@given(
+    st.sampled_from(DECIMAL_KINDS),
+    st.integers(-(10**38) + 1, 10**38 - 1) | st.integers(-(10**5), 10**5),
+    st.booleans(),
+)
+def test_whole_numbers_fit_decimals_or_are_refused(
+    tmp_path: Path, kind: pa.DataType, number: int, is_padded: bool
+) -> None:
+    values = ["0", "", f" {number}\t" if is_padded else f"{number}"]
+    if abs(number) * 10**kind.scale < 10**kind.precision:
+        assert decode(tmp_path, values, given=kind)["f0"].to_pylist() == [0, None, number]
+    else:
+        with pytest.raises(InputError, match=r"record 3: column 'f0'.*; .*, without --schema$"):
+            decode(tmp_path, values, given=kind)
 
 
 @same_folder

@@ -1,4 +1,4 @@
-"""Foreign content is refused under any name, compressed or not, and text is not taken for it."""
+"""What is no lines, or lines that are no records, is refused under any name, compressed or not; other text is not taken for it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ import wave
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from itertools import cycle, product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import h5py
 import numpy as np
@@ -27,173 +28,193 @@ import pytest
 
 import recshuf
 from recshuf.errors import InputError
+from tests.support.effort import some
 from tests.support.formats.format_tools import OneWayReader, find_open_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tests.support.processes.command_line import Run
+
 TABLE = pa.table({"a": list(range(300)), "b": ["line\n"] * 300})
+MARK = b"\xef\xbb\xbf"
 
 
-def write_ipc(path: Path, opened: Callable[..., Any]) -> None:
-    with path.open("wb") as file, opened(file, TABLE.schema) as writer:
+def write_ipc(file: BinaryIO, opened: Callable[..., Any]) -> None:
+    with opened(file, TABLE.schema) as writer:
         writer.write_table(TABLE)
 
 
-def write_hdf5(path: Path) -> None:
-    with h5py.File(path, "w") as file:
-        file["a"] = np.arange(300)
+def write_hdf5(file: BinaryIO) -> None:
+    with h5py.File(file, "w") as made:
+        made["a"] = np.arange(300)
 
 
-def write_sqlite(path: Path) -> None:
-    connection = sqlite3.connect(path)
+def write_sqlite(file: BinaryIO) -> None:
+    connection = sqlite3.connect(":memory:")
     connection.execute("create table a (b int)")
-    connection.commit()
+    file.write(connection.serialize())
     connection.close()
 
 
-def write_archive(path: Path, kind: str) -> None:
-    inner = path.with_name("inner")
-    inner.write_bytes(b"line\n" * 99)
-    if kind == "zip":
-        with zipfile.ZipFile(path, "w") as archive:
-            archive.write(inner)
-    else:
-        with tarfile.open(
-            path, "w", format=tarfile.GNU_FORMAT if kind == "gnu" else tarfile.PAX_FORMAT
-        ) as tar:
-            tar.add(inner)
-    inner.unlink()
+def write_tar(file: BinaryIO, kind: int) -> None:
+    with tarfile.open(fileobj=file, mode="w", format=kind) as archive:
+        archive.addfile(tarfile.TarInfo("inner"))
 
 
-WRITERS: dict[str, Callable[[Path], object]] = {
-    "NumPy array": lambda path: path.write_bytes(_save(np.save, np.arange(300))),
-    "zip archive": lambda path: path.write_bytes(_save(np.savez, a=np.arange(300))),
-    "a zip archive": lambda path: write_archive(path, "zip"),
-    "tar archive": lambda path: write_archive(path, "gnu"),
-    "a tar archive": lambda path: write_archive(path, "pax"),
-    "Arrow file": lambda path: write_ipc(path, pa.ipc.new_file),
-    "Arrow stream": lambda path: write_ipc(path, pa.ipc.new_stream),
-    "Feather file of version 1": lambda path: path.write_bytes(b"FEA1" + bytes(4) + b"line\n"),
-    "ORC": lambda path: pyarrow.orc.write_table(TABLE, path),
-    "Parquet": lambda path: pq.write_table(TABLE, path),
-    "HDF5": write_hdf5,
-    "SQLite database": write_sqlite,
-    "pickle": lambda path: path.write_bytes(pickle.dumps(list(range(300)))),
-    "a Python pickle": lambda path: path.write_bytes(pickle.dumps({"a": 1}, protocol=2)),
-    "Avro": lambda path: path.write_bytes(b"Obj\x01\x04\x14avro.codec\x08null\n"),
-    "UTF-16": lambda path: path.write_bytes("a\nb\n".encode("utf-16")),
-    "7z archive": lambda path: path.write_bytes(b"7z\xbc\xaf\x27\x1c\0\4 rest"),
-    "data of compress": lambda path: path.write_bytes(b"\x1f\x9d\x90 rest\n"),
-    "lzma data": lambda path: path.write_bytes(b"\x5d\0\0\x80\0" + b"\xff" * 8 + b"rest"),
-    "safetensors": lambda path: path.write_bytes(b"\x40" + bytes(7) + b'{"a":{}}'),
-    "TFRecord": lambda path: path.write_bytes(b"".join(map(_frame, range(9)))),
-    "PDF document": lambda path: path.write_bytes(b"%PDF-1.7\nline\n"),
-    "an image": lambda path: path.write_bytes(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"),
-}
+def write_zip(file: BinaryIO) -> None:
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("inner", b"line\n" * 99)
 
 
-KNOWN = ("Parquet", "HDF5", "NumPy array", "Arrow file", "Arrow stream", "tar archive", "a tar archive")
-"""Kinds that are read under other names."""
-
-
-def _frame(record: int) -> bytes:
-    """Return a record of TFRecord; its checksums are wrong, and have no bytes of binary data."""
-    return struct.pack("<Q4s", 5, b"abcd") + b"line%d" % record + b"efgh"
-
-
-def _save_silence() -> bytes:
-    file = io.BytesIO()
+def write_silence(file: BinaryIO) -> None:
     with wave.open(file, "wb") as sound:
         sound.setparams((1, 2, 8000, 0, "NONE", ""))
         sound.writeframes(bytes(4000))
-    return file.getvalue()
 
 
-def _save(save: Callable[..., None], *arrays: Any, **named: Any) -> bytes:
-    file = io.BytesIO()
-    save(file, *arrays, **named)
-    return file.getvalue()
+def write_frames(file: BinaryIO) -> None:
+    """Write records of TFRecord; their checksums are wrong, and have no bytes of binary data."""
+    for record in range(9):
+        file.write(struct.pack("<Q4s", 5, b"abcd") + b"line%d" % record + b"efgh")
 
 
-BINARY: dict[str, Callable[[], bytes]] = {
-    "program": lambda: Path(sys.executable).resolve().read_bytes()[:99_999],
-    "silence": _save_silence,
-    "class file": lambda: b"\xca\xfe\xba\xbe\0\0\0\x34\0\x1d\nline\n",
-    "integers": lambda: np.arange(300).tobytes(),
-    "unknown compression": lambda: np.random.default_rng(1).bytes(9000),
-    "Cyrillic UTF-16": lambda: "Ж\nЙЦ\n".encode("utf-16-le"),
-}
+KNOWN: list[tuple[str, Callable[[BinaryIO], object]]] = [
+    ("NumPy array", lambda file: np.save(file, np.arange(300))),
+    ("zip archive", lambda file: np.savez(file, a=np.arange(300))),
+    ("tar archive", lambda file: write_tar(file, tarfile.GNU_FORMAT)),
+    ("a tar archive", lambda file: write_tar(file, tarfile.PAX_FORMAT)),
+    ("Arrow file", lambda file: write_ipc(file, pa.ipc.new_file)),
+    ("Arrow stream", lambda file: write_ipc(file, pa.ipc.new_stream)),
+    ("Parquet", lambda file: pq.write_table(TABLE, file)),
+    ("HDF5", write_hdf5),
+]
+"""Kinds that are read under other names."""
+OTHERS: list[tuple[str, Callable[[BinaryIO], object]]] = [
+    ("a zip archive", write_zip),
+    ("Feather file of version 1", lambda file: file.write(b"FEA1" + bytes(4) + b"line\n")),
+    ("ORC", lambda file: pyarrow.orc.write_table(TABLE, file)),
+    ("SQLite database", write_sqlite),
+    ("pickle", lambda file: pickle.dump(list(range(300)), file)),
+    ("a Python pickle", lambda file: pickle.dump({"a": 1}, file, protocol=2)),
+    ("Avro", lambda file: file.write(b"Obj\x01\x04\x14avro.codec\x08null\n")),
+    ("UTF-16", lambda file: file.write("a\nb\n".encode("utf-16"))),
+    ("7z archive", lambda file: file.write(b"7z\xbc\xaf\x27\x1c\0\4 rest")),
+    ("data of compress", lambda file: file.write(b"\x1f\x9d\x90 rest\n")),
+    ("lzma data", lambda file: file.write(b"\x5d\0\0\x80\0" + b"\xff" * 8 + b"rest")),
+    ("safetensors", lambda file: file.write(b"\x40" + bytes(7) + b'{"a":{}}')),
+    ("TFRecord", write_frames),
+    ("PDF document", lambda file: file.write(b"%PDF-1.7\nline\n")),
+    ("an image", lambda file: file.write(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR")),
+    ("binary data", lambda file: file.write(Path(sys.executable).resolve().read_bytes()[:99_999])),
+    ("binary data", write_silence),
+    ("binary data", lambda file: file.write(b"\xca\xfe\xba\xbe\0\0\0\x34\0\x1d\nline\n")),
+    ("binary data", lambda file: file.write(np.arange(300).tobytes())),
+    ("binary data", lambda file: file.write(np.random.default_rng(1).bytes(9000))),
+    ("binary data", lambda file: file.write("Ж\nЙЦ\n".encode("utf-16-le"))),
+    ("UTF-16 or UTF-32", lambda file: file.write("first\nsecond\n".encode("utf-16-le"))),
+    ("UTF-16 or UTF-32", lambda file: file.write("first\nsecond\n".encode("utf-16-be"))),
+    ("UTF-16 or UTF-32", lambda file: file.write("first\nsecond\n".encode("utf-32-le"))),
+    ("UTF-16 or UTF-32", lambda file: file.write("first\nsecond\n".encode("utf-32-be"))),
+]
+PACKED = [*KNOWN, ("bz2 data", lambda file: file.write(bz2.compress(b"x\n")))]
+"""Kinds that are put into a compressed file."""
+CASES = [
+    *((what, write, "in.txt") for what, write in KNOWN),
+    *((what, write, "in.txt.gz") for what, write in PACKED[2::3]),
+    *((*one, name) for one, name in zip(OTHERS, cycle(["in.txt", "in.jsonl", "in", "in.csv"]), strict=False)),
+]
 
 
-PACKS: list[Callable[[bytes], bytes]] = [bytes, gzip.compress]
-
-
-@pytest.mark.parametrize(("number", "what"), [*enumerate(WRITERS)], ids=[*WRITERS])
-def test_it_is_refused_from_files_and_streams_but_not_as_text(tmp_path: Path, number: int, what: str) -> None:
-    name = ("in.txt", "in.jsonl", "in")[number % 3 if what not in KNOWN else 0]
-    path, out, problem = tmp_path / name, tmp_path / "out.txt", rf"begins like .*{what}.*, and not like lines"
-    WRITERS[what](path)
-    content = path.read_bytes()
-    with pytest.raises(InputError, match=rf"{name}: {problem}; \w+ it"):
-        recshuf.shuffle(path, out)
-    stream = OneWayReader(PACKS[number % 2](content))
+def assert_refused(
+    folder: Path, name: str, content: bytes, problem: str, stream: bytes, **options: Any
+) -> None:
+    """Assert that content is refused under a name and from standard input, and taken where text is asked for."""
+    path, out = folder / name, folder / "out.txt"
+    path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    with pytest.raises(InputError, match=rf"{name}: {problem}"):
+        recshuf.shuffle(path, out, **options)
+    format_ = {"format": "jsonl"} if name.startswith("in.txt") else {}
     with pytest.raises(InputError, match=f"standard input: {problem}"):
-        recshuf.shuffle(
-            "-", out, stdin=stream, **({"format": "jsonl"} if number % 4 < 2 or what in KNOWN else {})
-        )
-    assert [one.name for one in tmp_path.iterdir()] == [name]
-    recshuf.shuffle(path, out, format="text")
+        recshuf.shuffle("-", out, stdin=OneWayReader(stream), **format_)
+    assert [one.name for one in folder.iterdir()] == [name]
+    recshuf.shuffle(path, out, format="text", verify=name != "in.txt.gz")
     assert sorted(out.read_bytes()) == sorted(content + b"\n" * (content[-1:] != b"\n"))
 
 
 @pytest.mark.parametrize(
-    ("what", "name"),
-    [*zip(BINARY, ["in.txt", "in.jsonl", "in.csv", "in", "in.txt.gz", "in.csv"], strict=True)],
+    ("what", "write", "name"), CASES, ids=[f"{what} as {name}" for what, _, name in CASES]
 )
-def test_binary_data_is_refused(tmp_path: Path, what: str, name: str) -> None:
-    content = BINARY[what]()
-    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
-    with pytest.raises(InputError, match=rf"{name}: begins like .* data, and not like lines; convert it"):
-        recshuf.shuffle(tmp_path / name, tmp_path / "out.txt")
-    with pytest.raises(InputError, match=r"standard input: begins like .* data"):
-        recshuf.shuffle("-", tmp_path / "out.txt", stdin=OneWayReader(content))
-    recshuf.shuffle(tmp_path / name, tmp_path / "out.txt", format="text", verify=True)
+def test_what_is_no_lines_is_refused(
+    tmp_path: Path, what: str, write: Callable[[BinaryIO], object], name: str
+) -> None:
+    file = io.BytesIO()
+    write(file)
+    content = file.getvalue()
+    problem = rf"begins like .*{what}.*, and not like lines; \w+ it"
+    assert_refused(tmp_path, name, content, problem, gzip.compress(content))
 
 
-@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
-def test_other_encodings_are_refused_without_a_mark(tmp_path: Path, encoding: str) -> None:
-    for name in ("in.txt", "in.csv", "in"):
-        (tmp_path / name).write_bytes("first\nsecond\n".encode(encoding))
-        with pytest.raises(InputError, match=r"begins like text in UTF-16 or UTF-32.*convert it to UTF-8"):
-            recshuf.shuffle(tmp_path / name, tmp_path / "out.txt")
+KINDS = {
+    "FASTQ": b"@r0\nACGT\n+\nIIII\n@r1\nNNA\n+\nIII\n",
+    "FASTQ ": b"@long read\r\n" + b"ACGTN" * 3000 + b"\r\n+\r\n" + b"I" * 15000 + b"\r\n",
+    "FASTA": b">chr1 of a genome\nACGTNNacgt\nACG\n>chr2\nA\n",
+    "FASTA ": b">sp|P1|X\nMKVLAAGIVGLCAKAYW*\n",
+    "PGN": b'\n[Event "a"]\n[Site "b"]\n\n1. e4 e5 1-0\n',
+    "CoNLL": b"-DOCSTART- -X- O O\n\nEU NNP B-NP B-ORG\n",
+    "CoNLL ": b"EU B-ORG\nrejects O\n. O\n\nPeter B-PER\n\n",
+    "CoNLL  ": b"# sent_id = 1\n1\tA\ta\tDET\t_\t_\t2\tdet\t_\t_\n",
+    "CoNLL   ": b"1\tA\ta\tDET\t2\n2\tcat\tcat\tN\t0\n\n1\tB\tb\tX\t0\n",
+    "subtitles": b"1\r\n00:00:01,000 --> 00:00:02,000\r\nHello\r\n\r\n",
+    "XML": b'<?xml version="1.0"?>\n<a>\n</a>\n',
+    "HTML": b"<!DOCTYPE html>\n<html>\n",
+    "a mailbox": b"From a@b Thu Jan  1 00:00:00 1970\nFrom: a\n\nx\n",
+    "VCF": b"##fileformat=VCFv4.2\n#CHROM\tPOS\n1\t2\n",
+}
 
 
-LINES_OF_TEXT = [
-    b"stray\0NUL", b"\0" * 9000, "é\0|\0|ü".encode("latin-1"), b"\x1b[0m\0\t\x1a", b"a\x01b\x02c",
-    b"\x80\xff\0", b"x" * 5000 + b"\0\1", b"PARENT,CHILD", b"ORC\tELF", b"FEA1,FEA2", b"BZh9", b"PK,name",
-    b"GIF", b"LZIP", b"Obj", b"RDX2", b"scrooge DUCKS", b"GGUF", b"CDF,x", b"7z", b"%PDF", b"ARROW1", b"]",
-    b"", b"\xff", b"x" * 257 + b"ustar", b"Rar!",
+@pytest.mark.parametrize(
+    ("what", "name"), [*some(product(KINDS, ["in", "in.txt", "in.csv", "in.txt.gz"]), 3)]
+)
+def test_text_whose_lines_are_no_records_is_refused(tmp_path: Path, what: str, name: str) -> None:
+    problem = rf"begins like {what.strip()}, of which a line is not a record; .*; format='text' takes"
+    assert_refused(tmp_path, name, KINDS[what], problem, MARK + KINDS[what], header="none")
+
+
+LINES = [
+    b"stray\0NUL\nx\n", b"\0" * 9000 + b"\nx\n", "é\0|\0|ü\nx\n".encode("latin-1"), b"\x1b[0m\0\t\x1a\nx\n", b"a\x01b\x02c\nx\n",
+    b"\x80\xff\0\nx\n", b"x" * 5000 + b"\0\1\nx\n", b"PARENT,CHILD\nx\n", b"ORC\tELF\nx\n", b"FEA1,FEA2\nx\n", b"BZh9\nx\n",
+    b"PK,name\nx\n", b"GIF\nx\n", b"LZIP\nx\n", b"Obj\nx\n", b"RDX2\nx\n", b"scrooge DUCKS\nx\n", b"GGUF\nx\n", b"CDF,x\nx\n",
+    b"7z\nx\n", b"%PDF\nx\n", b"ARROW1\nx\n", b"]\nx\n", b"\nx\n", b"\xff\nx\n", b"x" * 257 + b"ustar\nx\n", b"Rar!\nx\n",
+    b"@user hello\nfoo\n+1\n", b"> quoted text\nanswer\n", b">50K\nabc def\n", b"1\ta\tb\n2\tc\td\n", b"1\ta\n\n2\tb\n",
+    b'["Event", "a"]\n["x", "y"]\n', b"# sent from home\nx\n", b"A O\nB O\n", b"From here to 2024\nnot a header\n",
+    b"1\n2\n00:00\n", b"[section]\nkey\n", b"<a>\n<b>\n", b"##x\n", b"LOCUS,id\n", b"version https://example.org\n",
 ]  # fmt: skip
 
 
-def test_text_that_begins_like_it_is_text(tmp_path: Path) -> None:
-    for line in LINES_OF_TEXT:
-        (tmp_path / "in").write_bytes(line + b"\nsecond\n")
+def test_text_that_begins_like_it_is_lines(tmp_path: Path) -> None:
+    for content in LINES:
+        (tmp_path / "in").write_bytes(content)
         recshuf.shuffle(tmp_path / "in", tmp_path / "out.txt", overwrite=True)
-        assert sorted((tmp_path / "out.txt").read_bytes().split(b"\n")) == sorted([line, b"second", b""])
+        assert sorted((tmp_path / "out.txt").read_bytes().split(b"\n")) == sorted(content.split(b"\n"))
 
 
 @pytest.mark.parametrize(
     ("content", "options"),
-    [(b"a\0b\0c\0d\0e\0", {"zero_terminated": True}), (b"a\0\1\x1eb\0\1\x1e", {"separator": "\x1e"})],
+    [
+        (b"a\0b\0c\0d\0e\0", {"zero_terminated": True}),
+        (b"a\0\1\x1eb\0\1\x1e", {"separator": "\x1e"}),
+        (KINDS["CoNLL "], {"separator": "\n\n"}),
+        (KINDS["VCF"], {"header": 2}),
+    ],
 )
-def test_other_separators_may_stand_among_nuls(
+def test_whoever_says_what_the_records_are_is_not_refused(
     tmp_path: Path, content: bytes, options: dict[str, Any]
 ) -> None:
-    (tmp_path / "in").write_bytes(content)
-    recshuf.shuffle(tmp_path / "in", tmp_path / "out.txt", verify=True, **options)
-    assert sorted((tmp_path / "out.txt").read_bytes()) == sorted(content)
+    for name in ("in", "in.conll"):
+        (tmp_path / name).write_bytes(content)
+        recshuf.shuffle(tmp_path / name, tmp_path / f"out {name}", verify=True, **options)
+        assert sorted((tmp_path / f"out {name}").read_bytes()) == sorted(content)
 
 
 def test_a_shuffle_may_bring_bytes_to_the_top_that_look_foreign(tmp_path: Path) -> None:
@@ -202,24 +223,52 @@ def test_a_shuffle_may_bring_bytes_to_the_top_that_look_foreign(tmp_path: Path) 
     assert report.records == 3000
 
 
-def test_it_is_refused_inside_of_a_compressed_file(tmp_path: Path) -> None:
-    WRITERS["a tar archive"](tmp_path / "in")
-    for what, content in (
-        ("tar archive", (tmp_path / "in").read_bytes()),
-        ("bz2 data", bz2.compress(b"x\n")),
-    ):
-        (tmp_path / "in.txt.gz").write_bytes(gzip.compress(content))
-        with pytest.raises(InputError, match=rf"in\.txt\.gz: begins like .*{what}"):
-            recshuf.shuffle(tmp_path / "in.txt.gz", tmp_path / "out.txt")
-
-
 def test_it_is_refused_from_a_named_pipe_which_is_closed(tmp_path: Path) -> None:
-    WRITERS["NumPy array"](tmp_path / "in")
+    np.save(tmp_path / "in.npy", np.arange(300))
     os.mkfifo(tmp_path / "pipe")
     with ThreadPoolExecutor(1) as pool:
-        writing = pool.submit((tmp_path / "pipe").write_bytes, (tmp_path / "in").read_bytes())
+        writing = pool.submit((tmp_path / "pipe").write_bytes, (tmp_path / "in.npy").read_bytes())
         with pytest.raises(InputError, match="pipe: begins like a NumPy array"):
             recshuf.shuffle(tmp_path / "pipe", tmp_path / "out.txt")
         with suppress(BrokenPipeError):
             writing.result()
     assert not find_open_files(tmp_path)
+
+
+@pytest.mark.parametrize("suffix", [".fastq", ".fq.gz", ".fasta", ".pgn", ".conllu"])
+def test_a_name_is_enough_and_may_be_that_of_an_output(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"in{suffix}"
+    path.write_bytes(gzip.compress(b"a\nb\n") if suffix.endswith(".gz") else b"a\nb\n")
+    with pytest.raises(InputError, match=f"in{suffix}: is .* by its name, of which a line is not a record"):
+        recshuf.shuffle(path, tmp_path / "out.txt")
+    assert recshuf.shuffle(path, tmp_path / f"out{suffix}", format="text").records == 2
+
+
+# Pointers
+
+
+SUFFIXES = ["", ".jsonl", ".csv", ".txt", ".json", ".parquet", ".h5", ".jsonl.gz", ".csv.zst", ".xyz"]
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:%s\nsize 12345\n" % (b"4d" * 32)
+
+
+@pytest.mark.parametrize(("suffix", "is_named"), [*some(product(SUFFIXES, [True, False]), 3)])
+def test_a_pointer_is_refused_in_place_of_any_file(
+    tmp_path: Path, suffix: str, is_named: bool, call: Run
+) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    (folder / f"in{suffix}").write_bytes(POINTER)
+    given = folder / f"in{suffix}" if is_named or suffix == ".xyz" else folder
+    done = call(str(given), "-o", str(tmp_path / f"out{suffix}"))
+    assert done.returncode == 1
+    assert f"in{suffix}: is a pointer of Git LFS, and not the file" in done.stderr.decode()
+    assert "git lfs pull" in done.stderr.decode()
+
+
+def test_a_pointer_among_other_files_is_refused(tmp_path: Path) -> None:
+    for index in range(600):  # of so many, some are not looked into closely
+        (tmp_path / f"{index}.jsonl").write_bytes(POINTER if index == 321 else b'{"a": 1}\n')
+    with pytest.raises(InputError, match=r"321\.jsonl: is a pointer of Git LFS"):
+        recshuf.shuffle(tmp_path, tmp_path / "out.jsonl")
+    with pytest.raises(InputError, match="standard input: is a pointer of Git LFS"):
+        recshuf.shuffle("-", "-", stdin=io.BytesIO(POINTER), stdout=io.BytesIO())

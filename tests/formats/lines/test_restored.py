@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from recshuf.errors import InputError, UsageError
+from recshuf.errors import InputError
 from recshuf.formats import csv, jsonl, text
 from recshuf.interfaces import ReadOptions, StoredInputs
 from tests.support.formats.format_tools import place_batches
@@ -35,11 +35,10 @@ def store(source: Any, schema: pa.Schema | None) -> StoredInputs:
     ("format_", "content", "options"),
     [
         (text.FORMAT, "a;b\n\0é\0", reading(separator=b"\0")),
-        (jsonl.FORMAT, '{"a":"1","b":[2]}\n{"c":null,"b":[0.5]}\n', ReadOptions()),
         (csv.FORMAT, "a;b\n1;'x;\n'\n2;\"\n", reading(quote=b"'")),
         (csv.FORMAT, '1\t"\n2\t\n', reading(delimiter=b"\t", quote=b"", header=0)),
     ],
-    ids=["text", "jsonl", "csv", "tsv-unquoted"],
+    ids=["text", "csv", "tsv-unquoted"],
 )
 def test_records_of_a_store_decode_as_those_of_its_inputs(
     tmp_path: Path, format_: Format, content: str, options: ReadOptions
@@ -62,18 +61,3 @@ def test_fields_are_checked_where_they_are_added_to_records_of_a_store(tmp_path:
     assert adder.add_fields(batch[:1], columns[:1])[0].to_pylist() == [b'{"a":1,"file":"x","row":6}\n']
     with pytest.raises(InputError, match="y: line 8: may already have one of these fields"):
         adder.add_fields(batch, columns)
-
-
-def test_one_field_is_decoded_whatever_the_others_hold(tmp_path: Path) -> None:
-    lines = ['{"k":{"a":1},"x":0}\n', '{"k":{"a":2},"x":"text"}\n', '{"x":[],"k":{"a":null}}\n']
-    source = open_one(tmp_path, jsonl.FORMAT, "".join(lines), ReadOptions(field="k.a"))
-    decoder = source.decoder()
-    placed = place_batches(source, 1)  # each record by itself
-    for one in placed:
-        decoder.observe(*one)
-    assert decoder.finish() == pa.schema([("k", pa.struct([("a", pa.int64())]))])
-    found = [decoder.decode(batch)["k"].to_pylist() for batch, _, _ in placed]
-    assert found == [[{"a": 1}], [{"a": 2}], [{"a": None}]]
-    decoder = open_one(tmp_path, jsonl.FORMAT, "{}\n", ReadOptions(field="k.a")).decoder()
-    with pytest.raises(UsageError, match="no column 'k'"):
-        decoder.finish()

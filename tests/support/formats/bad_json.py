@@ -35,34 +35,8 @@ SEEDS = [
     b"{}",
     b'{"a":{"b":[[],[2]]}}',
 ]
-BITS = [
-    b"{",
-    b"}",
-    b"[",
-    b"]",
-    b",",
-    b":",
-    b'"',
-    b"null",
-    b" ",
-    b"\0",
-    b"\xff",
-    b"\\",
-    b"{}",
-    b"1",
-    b"-",
-    b"\xef\xbb\xbf",
-    b"}{",
-    b"NaN",
-    b'"a":2',
-    b"\r",
-    b"/**/",
-    b"\\ud800",
-    b".",
-    b"e9",
-    b"e999",
-    b"0",
-]
+BITS = [b" ", b"\r", b"\xef\xbb\xbf", *b"{ } [ ] {} }{ , : . 1 0 - e9 e999 null NaN /**/ \0 \xff".split()]
+BITS += b'" "a":2 \\ \\ud800'.split()
 
 
 @st.composite

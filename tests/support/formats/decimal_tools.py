@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from decimal import Context
-
 import pyarrow as pa
 
-EXACT = Context(prec=200)
 KINDS = [
     pa.decimal128(5, 2),
     pa.decimal128(5, 0),

@@ -11,38 +11,16 @@ from typing import TYPE_CHECKING
 import lz4.frame
 import zstandard
 
-from recshuf.testing.tools import (
-    LONGEST,
-    MANY_BYTES,
-    OneWayReader,
-    OneWayWriter,
-    cut_batch,
-    find_open_files,
-    make_folder,
-    merge_batches,
-    path_of,
-    place_batches,
-    read_input,
-)
+from recshuf.testing.tools import LONGEST as LONGEST
+from recshuf.testing.tools import OneWayReader as OneWayReader
+from recshuf.testing.tools import OneWayWriter as OneWayWriter
+from recshuf.testing.tools import cut_batch as cut_batch
+from recshuf.testing.tools import find_open_files as find_open_files
+from recshuf.testing.tools import place_batches as place_batches
+from recshuf.testing.tools import read_input as read_input
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-__all__ = [
-    "LONGEST",
-    "MANY_BYTES",
-    "OneWayReader",
-    "OneWayWriter",
-    "cut_batch",
-    "decompress",
-    "decompress_file",
-    "find_open_files",
-    "make_folder",
-    "merge_batches",
-    "path_of",
-    "place_batches",
-    "read_input",
-]
 
 
 def decompress_file(path: Path) -> bytes:

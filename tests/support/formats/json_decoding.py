@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pyarrow as pa
 import pytest
 
@@ -41,3 +43,11 @@ def failure(lines: list[bytes], schema: pa.Schema | None = None) -> InputError:
 def observe_spans(decoder: JsonDecoder, lines: list[bytes], spans: list[tuple[int, int]]) -> None:
     for start, stop in spans:
         decoder.observe(batch_of(lines[start:stop]), 0, start)
+
+
+def merge_spans(merged: JsonDecoder, lines: list[bytes], spans: list[tuple[int, int]]) -> None:
+    """Let a decoder observe each span, and merge what they say as JSON."""
+    for span in spans:
+        one = JsonDecoder(["in.jsonl"], None)
+        observe_spans(one, lines, [span])
+        merged.merge(json.loads(json.dumps(one.state())))

@@ -51,6 +51,8 @@ def as_typed(value: Any, kind: pa.DataType) -> Any:
         return None
     if pt.is_struct(kind):
         return {field.name: as_typed(value.get(field.name), field.type) for field in kind}
+    if pt.is_map(kind):
+        return {name: as_typed(child, kind.item_type) for name, child in value.items()}
     if pt.is_list(kind):
         return [as_typed(child, kind.value_type) for child in value]
     return float(value) if pt.is_floating(kind) else value

@@ -128,15 +128,15 @@ def test_good_lines_that_do_not_fit_together_stay_an_error() -> None:
         [b'{"a":9007199254740993}', b'{"a":0.5}', b"{"],
         [b"{", b'{"a":0.5}', b'{"a":9007199254740993}'],
     ):
-        for observe in (lambda lines: filter_lines(bad_line_filter(), lines), filter_one_by_one):
+        for size in (len(lines), 1):
             with pytest.raises(InputError, match=r"line \d, field 'a': .*--schema"):
-                observe(lines)
+                filter_parts(lines, size)
 
 
-def filter_one_by_one(lines: list[bytes]) -> None:
+def filter_parts(lines: list[bytes], size: int) -> None:
     decoder = bad_line_filter()
-    for row, line in enumerate(lines):
-        filter_lines(decoder, [line], row)
+    for row in range(0, len(lines), size):
+        filter_lines(decoder, lines[row : row + size], row)
 
 
 def test_an_error_names_the_line_in_the_input_though_lines_before_it_were_left_out() -> None:

@@ -2,137 +2,94 @@
 
 from __future__ import annotations
 
-import json
 from decimal import Decimal
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.types as pt
 import pytest
 
 from recshuf.errors import ConversionError
 from recshuf.formats.jsonl.decoder import JsonDecoder
 from tests.support.formats.json_decoding import decode, failure
 
-GIVEN = pa.schema(
-    [
-        ("text", pa.string()),
-        ("large", pa.large_string()),
-        ("half", pa.float16()),
-        ("single", pa.float32()),
-        ("small", pa.int8()),
-        ("huge", pa.uint64()),
-        ("price", pa.decimal128(20, 2)),
-        ("pair", pa.list_(pa.float32(), 2)),
-        ("when", pa.timestamp("us", "UTC")),
-        ("local", pa.timestamp("ns")),
-        ("day", pa.date32()),
-        ("midnight", pa.date64()),
-        ("hour", pa.time64("us")),
-        ("span", pa.duration("s")),
-        ("raw", pa.binary()),
-        (
-            "nested",
-            pa.large_list(
-                pa.struct([("raw", pa.large_binary()), ("none", pa.null()), ("text", pa.string())])
-            ),
-        ),
-    ]
-)
-RECORD = {
-    "text": "x",
-    "large": "y",
-    "half": 0.5,
-    "single": 0.1,
-    "small": -128,
-    "huge": 2**64 - 1,
-    "pair": [1, 2.5],
-    "when": "2020-01-01T01:00:00.123456+01:00",
-    "local": "1969-12-31T23:59:59.999999999",
-    "day": "1600-02-29",
-    "midnight": "2020-01-01",
-    "hour": "23:59:59.5",
-    "span": 7,
-    "raw": "AP8=",
-    "nested": [{"raw": "", "none": None}, None, {"text": "z"}],
+INNER = pa.struct([("raw", pa.large_binary()), ("none", pa.null()), ("text", pa.string())])
+GIVEN: dict[str, tuple[pa.DataType, str, Any]] = {
+    "text": (pa.string(), '"x"', "x"),
+    "large": (pa.large_string(), '"y"', "y"),
+    "half": (pa.float16(), "0.5", 0.5),
+    "single": (pa.float32(), "0.1", float(np.float32(0.1))),
+    "small": (pa.int8(), "-128", -128),
+    "huge": (pa.uint64(), "18446744073709551615", 2**64 - 1),
+    "price": (pa.decimal128(20, 2), "123456789012345678.90", Decimal("123456789012345678.90")),
+    "cents": (pa.decimal128(5, 2), "999", 999),
+    "digits": (pa.decimal128(38, 37), "-9", -9),
+    "wide": (pa.decimal256(60, 10), f"{10**49}", 10**49),
+    "amounts": (pa.list_(pa.decimal128(5, 2)), "[null,-999]", [None, -999]),
+    "pair": (pa.list_(pa.float32(), 2), "[1,2.5]", [1.0, 2.5]),
+    "when": (pa.timestamp("us", "UTC"), '"2020-01-01T01:00:00.123456+01:00"', 1_577_836_800_123_456),
+    "local": (pa.timestamp("ns"), '"1969-12-31T23:59:59.999999999"', -1),
+    "day": (pa.date32(), '"1600-02-29"', -135_081),
+    "midnight": (pa.date64(), '"2020-01-01"', 1_577_836_800_000),
+    "hour": (pa.time64("us"), '"23:59:59.5"', 86_399_500_000),
+    "span": (pa.duration("s"), "7", 7),
+    "raw": (pa.binary(), '"AP8="', b"\x00\xff"),
+    "nested": (
+        pa.large_list(INNER),
+        '[{"raw":"","none":null},null,{"text":"z"}]',
+        [{"raw": b"", "none": None, "text": None}, None, {"raw": None, "none": None, "text": "z"}],
+    ),
 }
+"""Type, JSON and value of each field; the value of a time is an integer of its unit."""
+SCHEMA = pa.schema([(name, kind) for name, (kind, _, _) in GIVEN.items()])
+LINE = "{" + ",".join(f'"{name}":{text}' for name, (_, text, _) in GIVEN.items()) + "}"
 
 
 def test_a_given_schema_decides_every_type() -> None:
-    line = json.dumps(RECORD)[:-1].encode() + b',"price":123456789012345678.90}'
-    table = decode([b"{}", line, b'{"nested":[],"pair":null}'], GIVEN)
-    integers = table.select(["when", "local", "day", "midnight", "hour", "span"])
-    assert [column[1].value for column in integers] == [
-        1_577_836_800_123_456,
-        -1,
-        -135_081,
-        1_577_836_800_000,
-        86_399_500_000,
-        7,
-    ]
-    others = table.select(
-        ["text", "large", "half", "single", "small", "huge", "price", "pair", "raw", "nested"]
-    ).to_pylist()
-    assert others[0] == dict.fromkeys(others[0])
-    assert others[1] == {
-        "text": "x",
-        "large": "y",
-        "half": 0.5,
-        "single": float(np.float32(0.1)),
-        "small": -128,
-        "huge": 2**64 - 1,
-        "price": Decimal("123456789012345678.90"),
-        "pair": [1.0, 2.5],
-        "raw": b"\x00\xff",
-        "nested": [
-            {"raw": b"", "none": None, "text": None},
-            None,
-            {"raw": None, "none": None, "text": "z"},
-        ],
-    }
-    assert others[2]["nested"] == []
+    table = decode([b"{}", LINE.encode(), b'{"nested":[],"pair":null}'], SCHEMA)
+    for name, (kind, _, value) in GIVEN.items():
+        missing, found, _ = table[name]
+        assert not missing.is_valid
+        assert (found.value if pt.is_temporal(kind) else found.as_py()) == value, name
+    assert (table["nested"][2].as_py(), table["pair"][2].as_py()) == ([], None)
 
 
-MISFITS = [
-    (b'{"other":1}', "other"),
-    (b'{"nested":[{"other":1}]}', "nested[].other"),
-    (b'{"text":[1]}', "text"),
-    (b'{"text":{}}', "text"),
-    (b'{"half":1e6}', "half"),
-    (b'{"half":"1"}', "half"),
-    (b'{"single":1e39}', "single"),
-    (b'{"single":true}', "single"),
-    (b'{"small":128}', "small"),
-    (b'{"small":1.0}', "small"),
-    (b'{"huge":-1}', "huge"),
-    (b'{"huge":18446744073709551616}', "huge"),
-    (b'{"price":1.255}', "price"),
-    (b'{"price":"x"}', "price"),
-    (b'{"pair":[1]}', "pair"),
-    (b'{"pair":[1,-1e39]}', "pair[]"),
-    (b'{"pair":[1,2,3]}', "pair"),
-    (b'{"when":"2020-01-01T00:00:00"}', "when"),
-    (b'{"when":1577836800}', "when"),
-    (b'{"local":"2020-01-01T00:00:00Z"}', "local"),
-    (b'{"local":"2020-01-01T00:00:00.1234567890"}', "local"),
-    (b'{"day":"2020-02-30"}', "day"),
-    (b'{"day":18262}', "day"),
-    (b'{"midnight":"2020-01-01T00:00:00"}', "midnight"),
-    (b'{"hour":"24:00:00"}', "hour"),
-    (b'{"span":"7"}', "span"),
-    (b'{"span":7.5}', "span"),
-    (b'{"raw":"AP9="}', "raw"),
-    (b'{"raw":"AP8"}', "raw"),
-    (b'{"nested":[{"raw":"?"}]}', "nested[].raw"),
-    (b'{"nested":[{"none":1}]}', "nested[].none"),
-    (b'{"nested":{}}', "nested"),
-]
+MISFITS = {
+    "other": ["1"],
+    "text": ["[1]", "{}"],
+    "half": ["1e6", '"1"'],
+    "single": ["1e39", "true"],
+    "small": ["128", "1.0"],
+    "huge": ["-1", "18446744073709551616"],
+    "price": ["1.255", '"x"'],
+    "cents": ["1000"],
+    "digits": ["10"],
+    "wide": [f"{10**50}"],
+    "amounts[]": ["[1,1000]"],
+    "pair": ["[1]", "[1,2,3]"],
+    "pair[]": ["[1,-1e39]"],
+    "when": ['"2020-01-01T00:00:00"', "1577836800"],
+    "local": ['"2020-01-01T00:00:00Z"', '"2020-01-01T00:00:00.1234567890"'],
+    "day": ['"2020-02-30"', "18262"],
+    "midnight": ['"2020-01-01T00:00:00"'],
+    "hour": ['"24:00:00"'],
+    "span": ['"7"', "7.5"],
+    "raw": ['"AP9="', '"AP8"'],
+    "nested": ["{}"],
+    "nested[].other": ['[{"other":1}]'],
+    "nested[].raw": ['[{"raw":"?"}]'],
+    "nested[].none": ['[{"none":1}]'],
+}
 
 
 def test_what_does_not_fit_the_schema_is_named() -> None:
-    for line, field in MISFITS:
-        lines = [json.dumps(RECORD).encode()] * 3 + [line] + [b"{}"] * 3
-        assert failure(lines, GIVEN).place == f"line 4, field '{field}'"
+    for field, texts in MISFITS.items():
+        for text in texts:
+            line = f'{{"{field.partition("[")[0]}":{text}}}'
+            lines = [LINE.encode()] * 3 + [line.encode()] + [b"{}"] * 3
+            assert failure(lines, SCHEMA).place == f"line 4, field '{field}'", text
 
 
 def test_numbers_and_booleans_become_the_text_they_were() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from functools import reduce
 from itertools import pairwise, permutations
 from typing import Any
 
@@ -16,7 +17,7 @@ from recshuf.errors import InputError
 from recshuf.formats.jsonl import line_checks
 from recshuf.formats.jsonl.decoder import JsonDecoder
 from tests.support.effort import examples
-from tests.support.formats.json_decoding import batch_of, decode, decode_with, observe_spans
+from tests.support.formats.json_decoding import batch_of, decode, decode_with, merge_spans, observe_spans
 from tests.support.formats.json_oracle import DoesNotFitError, as_typed, merged, type_of
 from tests.support.formats.json_records import ANY_RECORDS, RECORDS_OF_ONE_TYPE, written
 
@@ -42,22 +43,21 @@ def test_any_records_in_any_cuts_and_any_order(
     edges = sorted({0, len(lines), *(cut for cut in cuts if cut < len(lines))})
     spans = list(pairwise(edges))
     order = spans if data is None else data.draw(st.permutations(spans))
-    decoder = JsonDecoder(["in.jsonl"], None)
-    try:
-        expected = pa.struct([])
-        for record in records:
-            expected = merged(expected, type_of(record))
-    except DoesNotFitError:
-        with pytest.raises(InputError, match=r"line [0-9]+, field"):
-            observe_spans(decoder, lines, order)
-        return
-    observe_spans(decoder, lines, order)
-    assert decoder.schema is None
-    assert decoder.finish() == pa.schema(list(expected))
     shuffled = list(range(len(lines)))
     random.Random(7).shuffle(shuffled)
-    found = decode_with(decoder, [lines[row] for row in shuffled]).to_pylist()
-    assert repr(found) == repr([as_typed(records[row], expected) for row in shuffled])
+    for observe in (observe_spans, merge_spans):
+        decoder = JsonDecoder(["in.jsonl"], None)
+        try:
+            expected = reduce(merged, map(type_of, records), pa.struct([]))
+        except DoesNotFitError:
+            with pytest.raises(InputError, match=r"line [0-9]+, field"):
+                observe(decoder, lines, order)
+            continue
+        observe(decoder, lines, order)
+        assert decoder.schema is None
+        assert decoder.finish() == pa.schema(list(expected))
+        found = decode_with(decoder, [lines[row] for row in shuffled]).to_pylist()
+        assert repr(found) == repr([as_typed(records[row], expected) for row in shuffled])
 
 
 # Many pieces and many threads.

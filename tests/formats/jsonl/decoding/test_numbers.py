@@ -1,4 +1,4 @@
-"""Floats and decimals of a given type: no whole number is altered, at any depth; zeros are zeros whatever their exponents."""
+"""Floats of a given type: no whole number is altered, at any depth; zeros are zeros whatever their exponents."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.effort import examples
-from tests.support.formats.decimal_tools import KINDS as DECIMAL_KINDS
 from tests.support.formats.json_decoding import decode, failure
 
 WIDTHS = {16: np.float16, 32: np.float32, 64: np.float64}
@@ -102,31 +101,3 @@ def test_zeros_with_any_exponent_are_zeros(rows: list[tuple[str, str, str]]) -> 
     expected = [json.loads(line, parse_int=float) for line in lines]
     found = decode([line.encode() for line in lines]).to_pylist()
     assert [repr(row) for row in found] == [repr(row) for row in expected]
-
-
-DECIMAL_FORMS = {
-    "value": ("%s", lambda kind: kind, lambda value: value),
-    "list": ("[null, %s]", pa.list_, lambda value: value[1]),
-    "large list": ("[%s]", pa.large_list, lambda value: value[0]),
-    "struct": ('{"b": %s}', lambda kind: pa.struct([("b", kind)]), lambda value: value["b"]),
-}
-
-
-@settings(max_examples=examples(100))
-@given(
-    st.sampled_from([*DECIMAL_FORMS]),
-    st.sampled_from([*DECIMAL_KINDS, pa.decimal256(38, 37), pa.decimal256(60, 10)]),
-    st.integers(-(10**38) + 1, 10**38 - 1) | st.integers(-(10**5), 10**5),
-)
-def test_whole_numbers_fit_decimals_or_are_refused(form: str, kind: pa.DataType, number: int) -> None:
-    shape, make, unwrap = DECIMAL_FORMS[form]
-    line = f'{{"a": {shape % number}}}'.encode()
-    schema = pa.schema([("a", make(kind))])
-    if abs(number) * 10**kind.scale < 10**kind.precision:
-        table = decode([b"{}", line], schema)
-        assert table.schema == schema
-        assert unwrap(table["a"][1].as_py()) == number
-    else:
-        message = str(failure([b"{}", line], schema))
-        assert "line 2" in message
-        assert "field 'a" in message

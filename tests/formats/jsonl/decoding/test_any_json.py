@@ -124,6 +124,11 @@ def test_what_is_no_json_or_no_map_is_named(line: bytes, place: str) -> None:
     assert str(failure([good, line, good], SCHEMA).place).startswith(place)
 
 
+def test_the_text_of_any_json_has_no_blanks_around_it() -> None:
+    [row] = decode([b'{"any" : "a " , "map": {"k" : [1 ] }}'], SCHEMA).to_pylist()
+    assert (row["any"], row["map"]) == ('"a "', [("k", "[1 ]")])
+
+
 def test_what_a_map_holds_is_no_field_of_the_schema() -> None:
     schema = pa.schema([("value", pa.string()), ("map", pa.map_(pa.string(), pa.int64()))])
     [row] = decode([b'{"value":1.50,"map":{"k":2}}'], schema).to_pylist()

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from recshuf.errors import ConversionError
@@ -282,6 +282,8 @@ def is_canonical(text: bytes) -> bool:
         max_size=3,
     )
 )
+@example([b"A=AA"])
+@example([b"AQ==", b"", b"AAE=", b"AB=="])
 def test_base64_is_read_where_it_is_what_would_be_written(texts: list[bytes]) -> None:
     lengths = np.array([len(text) for text in texts], np.int64)
     decoded = decode_base64(np.frombuffer(b"".join(texts), np.uint8), lengths)

@@ -65,7 +65,7 @@ MISFITS = {
     "huge": ["-1", "18446744073709551616"],
     "price": ["1.255", '"x"'],
     "cents": ["1000"],
-    "digits": ["10"],
+    "digits": ["10", "69"],  # the second takes more than 128 bits
     "wide": [f"{10**50}"],
     "amounts[]": ["[1,1000]"],
     "pair": ["[1]", "[1,2,3]"],

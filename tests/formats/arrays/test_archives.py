@@ -11,169 +11,140 @@ import pytest
 
 import recshuf
 from recshuf.errors import ConversionError, InputError, RecshufWarning, UsageError
+from tests.support.formats.file_suite import refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from numpy.typing import NDArray
-
 ROWS = 400
-Arrays = dict[str, "NDArray[Any]"]
+NUMBERS = np.arange(ROWS)
+ARRAYS = {
+    "id": NUMBERS,
+    "image": np.asfortranarray(np.arange(ROWS * 12, dtype=">f4").reshape(ROWS, 3, 4)),
+    "label": NUMBERS % 3 == 0,
+    "name": np.array([f"é{number}" for number in NUMBERS]),
+    "pair/of": np.array([(n, n / 2) for n in NUMBERS], [("a", "<i2"), ("b", ">f8")]),
+}
+OTHERS = {"classes": np.array(["cat", "dog"]), "step": np.array(7), "held": np.arange(90)}
+"""Arrays of other lengths."""
 
 
-def make_arrays(rows: int = ROWS) -> Arrays:
-    numbers = np.arange(rows)
-    return {
-        "id": numbers,
-        "image": np.asfortranarray(np.arange(rows * 12, dtype=">f4").reshape(rows, 3, 4)),
-        "label": numbers % 3 == 0,
-        "name": np.array([f"é{number}" for number in numbers]),
-        "pair/of": np.array([(n, n / 2) for n in range(rows)], [("a", "<i2"), ("b", ">f8")]),
-    }
-
-
-def save(path: Path, arrays: Arrays, write: Callable[..., None] = np.savez) -> Path:
+def save(path: Path, arrays: dict[str, Any], write: Callable[..., None] = np.savez) -> Path:
     write(path, **arrays)
     return path
 
 
 @pytest.mark.parametrize("write", [np.savez, np.savez_compressed])
 def test_all_arrays_get_one_order_and_stay_what_they_are(tmp_path: Path, write: Callable[..., None]) -> None:
-    arrays = make_arrays()
-    source = save(tmp_path / "in.npz", arrays, write)
+    source = save(tmp_path / "in.npz", ARRAYS, write)
     recshuf.shuffle(source, tmp_path / "out.npz", seed=3, verify=True)
     with np.load(tmp_path / "out.npz") as found:
-        assert found.files == [*arrays]
-        for name, array in arrays.items():
+        assert found.files == [*ARRAYS]
+        for name, array in ARRAYS.items():
             assert (found[name].dtype, found[name].tolist()) == (array.dtype, array[found["id"]].tolist())
     methods = {info.compress_type for info in zipfile.ZipFile(tmp_path / "out.npz").infolist()}
     assert methods == {zipfile.ZIP_STORED if write is np.savez else zipfile.ZIP_DEFLATED}
-    np.save(tmp_path / "rows.npy", arrays["id"])
+    np.save(tmp_path / "rows.npy", NUMBERS)
     recshuf.shuffle(tmp_path / "rows.npy", tmp_path / "order.npy", seed=3)
     assert np.load(tmp_path / "order.npy").tolist() == np.load(tmp_path / "out.npz")["id"].tolist()
-
-
-def test_compression_can_be_chosen(tmp_path: Path) -> None:
-    source = save(tmp_path / "in.npz", make_arrays())
-    recshuf.shuffle(source, tmp_path / "out.npz", compression="gzip:9")
-    assert (tmp_path / "out.npz").stat().st_size < source.stat().st_size / 2
-    with pytest.raises(
-        UsageError, match="compression zstd is not possible for npz; choose one of none, gzip"
-    ):
-        recshuf.shuffle(source, tmp_path / "other.npz", compression="zstd")
+    recshuf.shuffle(source, tmp_path / "small.npz", compression="gzip:9")
+    assert (tmp_path / "small.npz").stat().st_size < sum(array.nbytes for array in ARRAYS.values()) / 2
+    said = "compression zstd is not possible for npz; choose one of none, gzip"
+    refused(UsageError, said, source, tmp_path / "other.npz", compression="zstd")
 
 
 def test_arrays_of_other_lengths_are_refused_left_out_or_copied(tmp_path: Path) -> None:
-    arrays = {
-        **make_arrays(),
-        "classes": np.array(["cat", "dog"]),
-        "step": np.array(7),
-        "held": np.arange(90),
-    }
-    sources = [save(tmp_path / f"{number}.npz", arrays) for number in range(2)]
-    with pytest.raises(
-        InputError,
-        match=r"lengths: id 400, .* classes 2, step a single value.*; choose .*as datasets id,.*keep_others",
-    ):
-        recshuf.shuffle(sources, tmp_path / "out.npz")
+    sources, other = (
+        [save(tmp_path / f"{number}.npz", ARRAYS | OTHERS) for number in range(2)],
+        tmp_path / "x/",
+    )
+    said = r"lengths: id 400, .* classes 2, step a single value.*; choose .*as datasets id,.*keep_others"
+    refused(InputError, said, sources, tmp_path / "out.npz")
     recshuf.shuffle(sources, tmp_path / "out.npz", datasets="id,*a*e")
     assert np.load(tmp_path / "out.npz").files == ["id", "image", "name"]
     with pytest.warns(RecshufWarning, match="'held': copied as they are; if they count records, they count"):
         recshuf.shuffle(sources, tmp_path / "out", keep_others=True, shards=40, verify=True)
     for path in (tmp_path / "out").iterdir():
         with np.load(path) as found:
-            assert {*found.files} == {*arrays}
-            assert [found[name].tolist() for name in ("classes", "step", "held")] == [
-                ["cat", "dog"],
-                7,
-                [*range(90)],
-            ]
+            assert {*found.files} == {*ARRAYS, *OTHERS}
+            assert {name: found[name].tolist() for name in OTHERS} == {
+                name: array.tolist() for name, array in OTHERS.items()
+            }
             assert len(found["id"]) < 21
-    save(sources[1], {**arrays, "classes": np.array(["dog", "cat"])})
-    with pytest.raises(InputError, match=r"1\.npz: array 'classes': differs from that of"):
-        recshuf.shuffle(sources, tmp_path / "other", keep_others=True, shards=2)
-    with pytest.raises(UsageError, match=r"no array 'imag' in .*; there are id, image"):
-        recshuf.shuffle(sources, tmp_path / "other.npz", datasets="imag")
+    save(sources[1], ARRAYS | OTHERS | {"classes": np.array(["dog", "cat"])})
+    said = r"1\.npz: array 'classes': differs from that of"
+    refused(InputError, said, sources, other, keep_others=True, shards=2)
+    refused(UsageError, r"no array 'imag' in .*; there are id, image", sources, other, datasets="imag")
 
 
 def test_archives_become_tables_and_tables_archives(tmp_path: Path) -> None:
-    arrays = make_arrays()
-    source = save(tmp_path / "in.npz", arrays)
-    recshuf.shuffle(source, tmp_path / "out.parquet", verify=True)
-    table = pq.read_table(tmp_path / "out.parquet").sort_by("id")
-    assert table["image"].to_pylist() == arrays["image"].tolist()
+    source, out, back = save(tmp_path / "in.npz", ARRAYS), tmp_path / "out.parquet", tmp_path / "back.npz"
+    recshuf.shuffle(source, out, verify=True)
+    table = pq.read_table(out).sort_by("id")
+    assert table["image"].to_pylist() == ARRAYS["image"].tolist()
     assert table["pair/of"].to_pylist()[3] == {"a": 3, "b": 1.5}
-    assert table["label"].to_pylist() == arrays["label"].tolist()
-    recshuf.shuffle(tmp_path / "out.parquet", tmp_path / "back.npz", columns="id,image,label", verify=True)
-    with np.load(tmp_path / "back.npz") as found:
-        assert (found["image"].dtype, found["image"].shape, found["label"].dtype) == (
-            "f4",
-            (ROWS, 3, 4),
-            bool,
-        )
-        assert (found["image"] == arrays["image"][found["id"]]).all()
-    with pytest.raises(ConversionError, match="'name': an array does not hold type string; choose to='hdf5'"):
-        recshuf.shuffle(tmp_path / "out.parquet", tmp_path / "texts.npz", columns="name")
+    assert table["label"].to_pylist() == ARRAYS["label"].tolist()
+    recshuf.shuffle(out, back, columns="id,image,label", verify=True)
+    with np.load(back) as found:
+        for name, kind in (("image", "f4"), ("label", "?")):
+            assert found[name].dtype == kind
+            assert (found[name] == ARRAYS[name][found["id"]]).all()
+    said = "'name': an array does not hold type string; choose to='hdf5'"
+    refused(ConversionError, said, out, tmp_path / "texts.npz", columns="name")
 
 
-def put(path: Path, members: dict[str, bytes]) -> None:
+def put(path: Path, *members: tuple[str, bytes]) -> None:
     with zipfile.ZipFile(path, "w") as archive:
-        for name, content in members.items():
+        for name, content in members:
             archive.writestr(name, content)
 
 
-def flip(path: Path, content: bytes, place: int) -> None:
-    path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+def flip(content: bytes, *places: int) -> bytes:
+    changed = bytearray(content)
+    for place in places:
+        changed[place] ^= 1
+    return bytes(changed)
 
 
 def test_what_is_no_sound_archive_is_refused(tmp_path: Path) -> None:
     path = save(tmp_path / "in.npz", {"a": np.arange(5000), "b": np.arange(5000)})
     sound = path.read_bytes()
+    packed = save(path, {"a": np.arange(5000)}, np.savez_compressed).read_bytes()
 
-    def refuse(said: str) -> None:
-        with pytest.raises(InputError, match=rf"in\.npz: {said}"):
-            recshuf.shuffle(path, tmp_path / "out.parquet", format="npz")
+    def refuse(said: str, content: bytes | None = None) -> None:
+        if content is not None:
+            path.write_bytes(content)
+        refused(InputError, rf"in\.npz: {said}", path, tmp_path / "out.parquet", format="npz")
 
-    flip(path, sound, 20_000)
-    refuse(r"array 'a': cannot be read .*Bad CRC-32.*; fetch or write")
-    flip(path, sound, sound.index(b"b.npy") + 300)
-    refuse("array 'b': ")
-    save(path, {"a": np.arange(5000)}, np.savez_compressed)
-    packed = path.read_bytes()
-    flip(path, packed, packed.index(b"PK\1\2") + 16)
-    refuse("array 'a': .*Bad CRC-32")
+    refuse(r"array 'a': cannot be read .*Bad CRC-32.*; fetch or write", flip(sound, 20_000))
+    refuse("array 'b': ", flip(sound, sound.index(b"b.npy") + 300))
+    refuse("array 'a': .*Bad CRC-32", flip(packed, packed.index(b"PK\1\2") + 16))
     for size in (0, 1, 100, len(sound) - 9):
-        path.write_bytes(sound[:size])
-        refuse("is empty|cannot be read as an archive")
+        refuse("is empty|cannot be read as an archive", sound[:size])
     # Bit 0 of the flags, in the header of the array and in the directory, says that it is encrypted.
-    crypt = bytearray(sound)
-    for place in (sound.index(b"PK\3\4") + 6, sound.index(b"PK\1\2") + 8):
-        crypt[place] |= 1
-    path.write_bytes(crypt)
-    refuse("array 'a': is encrypted; decrypt it")
-    np.savez(path, a=np.array([{}, 1], object))
-    refuse("array 'a': holds Python objects, which only pickle reads")
-    put(path, {"readme.txt": b"x"})
-    refuse("array 'readme.txt': is no array of NumPy by its name")
-    put(path, {})
-    refuse("holds no arrays")
-    np.savez(path, a=np.array(1), b=np.array(2))
-    refuse("holds single values only")
-    np.savez(path, a=np.arange(3))
-    first = zipfile.ZipFile(path).read("a.npy")
-    put(path, {"a.npy": first[:-1]})
-    refuse("array 'a': holds 23 bytes, and its values take 24")
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("a.npy", first)
-        with pytest.warns(UserWarning, match="Duplicate name"):
-            archive.writestr("a.npy", first)
+    places = (sound.index(b"PK\3\4") + 6, sound.index(b"PK\1\2") + 8)
+    refuse("array 'a': is encrypted; decrypt it", flip(sound, *places))
+    for array, said in (
+        (np.array([{}, 1], object), "array 'a': holds Python objects, which only pickle reads"),
+        (np.array(1), "holds single values only"),
+    ):
+        save(path, {"a": array})
+        refuse(said)
+    first = zipfile.ZipFile(save(path, {"a": np.arange(3)})).read("a.npy")
+    with pytest.warns(UserWarning, match="Duplicate name"):
+        put(path, ("a.npy", first), ("a.npy", first))
     refuse("holds two arrays 'a'")
+    for members, said in (
+        ([("readme.txt", b"x")], "array 'readme.txt': is no array of NumPy by its name"),
+        ([], "holds no arrays"),
+        ([("a.npy", first[:-1])], "array 'a': holds 23 bytes, and its values take 24"),
+    ):
+        put(path, *members)
+        refuse(said)
 
 
 def test_an_array_in_fortran_s_order_fits_the_memory_or_is_refused(tmp_path: Path) -> None:
     source = save(tmp_path / "in.npz", {"a": np.zeros((4_000_000, 2), "f8", order="F")})
-    with pytest.raises(
-        InputError, match=r"Fortran's order are read whole, which takes 64,000,000 bytes .*raise memory"
-    ):
-        recshuf.shuffle(source, tmp_path / "out.npz", memory="200MB")
+    said = r"Fortran's order are read whole, which takes 64,000,000 bytes .*raise memory"
+    refused(InputError, said, source, tmp_path / "out.npz", memory="200MB")

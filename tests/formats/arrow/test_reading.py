@@ -17,11 +17,13 @@ from recshuf.errors import InputError, RecshufWarning, UsageError
 from recshuf.formats.arrow import FORMAT
 from recshuf.interfaces import InputFile, ReadOptions
 from tests.support.effort import some
+from tests.support.formats.file_suite import refused
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 ROWS = 3000
+CODECS = {"zstd": b"\x28\xb5\x2f\xfd", "lz4": b"\x04\x22\x4d\x18"}
 
 
 def make_table(first: int = 0, rows: int = ROWS) -> pa.Table:
@@ -45,15 +47,22 @@ def read(path: Path) -> pa.Table:
     return table
 
 
-@pytest.mark.parametrize("stream", [False, True])
-def test_the_order_is_that_of_the_same_rows_in_parquet(tmp_path: Path, stream: bool) -> None:
+@pytest.mark.parametrize(
+    ("stream", "codec"), [(False, "zstd"), (False, None), (True, "lz4")], ids=["zstd", "plain", "stream"]
+)
+def test_form_and_batches_are_kept_and_the_order_is_that_of_parquet(
+    tmp_path: Path, stream: bool, codec: str | None
+) -> None:
     table = make_table()
-    write(tmp_path / "in.arrow", table, stream=stream)
+    write(tmp_path / "in.arrow", table, stream=stream, compression=codec)
     pq.write_table(table, tmp_path / "in.parquet")
-    recshuf.shuffle(tmp_path / "in.arrow", tmp_path / "out.arrow", seed=4, verify=True)
-    recshuf.shuffle(tmp_path / "in.parquet", tmp_path / "out.parquet", seed=4)
-    assert read(tmp_path / "out.arrow").equals(pq.read_table(tmp_path / "out.parquet"))
-    assert ((tmp_path / "out.arrow").read_bytes()[:6] == b"ARROW1") == (not stream)
+    for suffix in ("arrow", "parquet"):
+        recshuf.shuffle(tmp_path / f"in.{suffix}", tmp_path / f"out.{suffix}", seed=4, verify=True)
+    found, content = read(tmp_path / "out.arrow"), (tmp_path / "out.arrow").read_bytes()
+    assert found.equals(pq.read_table(tmp_path / "out.parquet"))
+    assert [len(chunk) for chunk in found["id"].chunks] == [700, 700, 700, 700, 200]
+    assert content.startswith(b"ARROW1") == (not stream)
+    assert [name for name, magic in CODECS.items() if magic in content] == [codec] * (codec is not None)
 
 
 @pytest.mark.parametrize("compression", [None, "lz4"])
@@ -66,26 +75,14 @@ def test_the_size_is_known_though_the_first_rows_are_short(tmp_path: Path, compr
     assert planned.byte_count == pytest.approx(table.nbytes, rel=0.2)
 
 
-@pytest.mark.parametrize("compression", ["zstd", "lz4", None])
-def test_compression_and_rows_of_batches_are_kept(tmp_path: Path, compression: str | None) -> None:
-    source = write(tmp_path / "in.arrow", make_table(), compression=compression)
-    recshuf.shuffle(source, tmp_path / "out.arrow")
-    plain = write(tmp_path / "plain.arrow", make_table()).stat().st_size
-    assert ((tmp_path / "out.arrow").stat().st_size < 0.7 * plain) == (compression is not None)
-    assert [len(chunk) for chunk in read(tmp_path / "out.arrow")["id"].chunks] == [700, 700, 700, 700, 200]
-
-
 @pytest.mark.parametrize("stream", [False, True])
 def test_dictionaries_of_all_batches_and_inputs_are_one(tmp_path: Path, stream: bool) -> None:
     """In a stream a dictionary may replace another one; indices get room for all values."""
     sources, expected = [], []
     for number in range(3):
-        values = [[f"{number} {chunk} {value % 100}" for value in range(200)] for chunk in range(2)]
-        chunks = [
-            pa.array(part).dictionary_encode().cast(pa.dictionary(pa.int8(), pa.string())) for part in values
-        ]
-        if not stream:
-            chunks = pa.chunked_array(chunks[:1]).chunks
+        values = [[f"{number} {chunk} {value % 100}" for value in range(200)] for chunk in range(1 + stream)]
+        kind = pa.dictionary(pa.int8(), pa.string())
+        chunks = [pa.array(part).dictionary_encode().cast(kind) for part in values]
         table = pa.table({"label": pa.chunked_array(chunks)})
         expected += table["label"].to_pylist()
         sources.append(write(tmp_path / f"{number}.arrow", table, stream=stream, chunk=200))
@@ -97,45 +94,34 @@ def test_dictionaries_of_all_batches_and_inputs_are_one(tmp_path: Path, stream: 
         assert pyarrow.feather.read_table(tmp_path / "out.arrow").num_rows == len(expected)
 
 
-def test_order_of_categories_is_kept(tmp_path: Path) -> None:
-    kind = pa.dictionary(pa.int8(), pa.string(), ordered=True)
-    labels = pa.DictionaryArray.from_arrays(
-        pa.array([2, 0, 1, None] * 50, pa.int8()), ["low", "mid", "high"], ordered=True
-    )
-    source = write(tmp_path / "in.feather", pa.table({"level": labels}))
-    recshuf.shuffle(source, tmp_path / "out.feather")
-    found = read(tmp_path / "out.feather")["level"].combine_chunks()
-    assert (found.type, found.dictionary.to_pylist(), found.null_count) == (kind, ["low", "mid", "high"], 50)
+def test_order_of_categories_is_kept_and_nested_dictionaries_become_values(tmp_path: Path) -> None:
+    indices = pa.array([2, 0, 1, None] * 50, pa.int8())
+    levels = pa.DictionaryArray.from_arrays(indices, ["low", "mid", "high"], ordered=True)
+    inner = pa.array(["a", "b", "a"] * 100).dictionary_encode()
+    labels = pa.ListArray.from_arrays([row * 3 // 2 for row in range(201)], inner)
+    source = write(tmp_path / "in.feather", pa.table({"level": levels, "labels": labels}))
+    with pytest.warns(RecshufWarning, match="'labels': dictionaries inside of nested values are written as"):
+        recshuf.shuffle(source, tmp_path / "out.feather")
+    found = read(tmp_path / "out.feather")
+    level = found["level"].combine_chunks()
+    assert (level.type, level.dictionary.to_pylist()) == (levels.type, ["low", "mid", "high"])
+    assert level.null_count == 50
+    assert sorted(found["labels"].to_pylist()) == sorted(labels.to_pylist())
 
 
-def test_nested_dictionaries_become_values_with_a_warning(tmp_path: Path) -> None:
-    labels = pa.ListArray.from_arrays([0, 2, 3], pa.array(["a", "b", "a"]).dictionary_encode())
-    source = write(tmp_path / "in.arrow", pa.table({"labels": labels}))
-    with pytest.warns(
-        RecshufWarning, match="'labels': dictionaries inside of nested values are written as plain"
-    ):
-        recshuf.shuffle(source, tmp_path / "out.arrow", seed=1)
-    assert sorted(read(tmp_path / "out.arrow")["labels"].to_pylist()) == [["a"], ["a", "b"]]
-
-
-def test_schemas_are_united_and_metadata_kept(tmp_path: Path) -> None:
+def test_schemas_are_united_columns_chosen_and_metadata_kept(tmp_path: Path) -> None:
     first = pa.table({"id": pa.array([1, 2], pa.int32())}, metadata={"by": "hand"})
-    second = pa.table({"more": ["x"], "id": pa.array([3], pa.int64())})
+    second = pa.table({"more": ["x"], "odd": [0], "id": pa.array([3], pa.int64())})
     sources = [write(tmp_path / "0.arrow", first), write(tmp_path / "1.arrow", second, stream=True)]
-    recshuf.shuffle(sources, tmp_path / "out.arrow")
+    recshuf.shuffle(sources, tmp_path / "out.arrow", columns="more,id")
     table = read(tmp_path / "out.arrow")
-    assert sorted(table.select(["id", "more"]).to_pylist(), key=str) == [
-        {"id": 1, "more": None}, {"id": 2, "more": None}, {"id": 3, "more": "x"},
+    assert table.column_names == ["more", "id"]
+    assert sorted(table.to_pylist(), key=str) == [
+        {"more": "x", "id": 3}, {"more": None, "id": 1}, {"more": None, "id": 2},
     ]  # fmt: skip
-    assert table.schema.metadata[b"by"] == b"hand"
-
-
-def test_columns_are_chosen_and_unknown_ones_named(tmp_path: Path) -> None:
-    source = write(tmp_path / "in.arrow", make_table())
-    recshuf.shuffle(source, tmp_path / "out.arrow", columns="half,id")
-    assert read(tmp_path / "out.arrow").column_names == ["half", "id"]
-    with pytest.raises(UsageError, match="no column 'haf' in the inputs; there are 'half'"):
-        recshuf.shuffle(source, tmp_path / "other.arrow", columns="haf")
+    assert table.schema.metadata == {b"by": b"hand"}
+    said = "no column 'mor' in the inputs; there are 'more'"
+    refused(UsageError, said, sources, tmp_path / "other.arrow", columns="mor")
 
 
 def test_an_index_of_pandas_that_says_more_than_the_row_becomes_a_column(tmp_path: Path) -> None:
@@ -172,21 +158,19 @@ def test_damage_is_an_error_or_changes_values_alone(
             assert report.records == 400
 
 
-def test_what_is_no_arrow_file_is_named(tmp_path: Path) -> None:
+def test_what_cannot_be_shuffled_is_named(tmp_path: Path) -> None:
     (tmp_path / "old.feather").write_bytes(b"FEA1" + bytes(100))
     (tmp_path / "none.arrow").write_bytes(b"")
-    for name, said in (("old.feather", "is Feather version 1"), ("none.arrow", "is empty")):
-        with pytest.raises(InputError, match=f"{name}: {said}"):
-            recshuf.shuffle(tmp_path / name, tmp_path / "out.parquet")
-    union = pa.UnionArray.from_dense(
-        pa.array([0, 0], pa.int8()), pa.array([0, 1], pa.int32()), [pa.array([1, 2])]
-    )
-    source = write(tmp_path / "odd.arrow", pa.table({"a": [1, 2], "u": union}))
-    with pytest.raises(
-        InputError, match=r"odd\.arrow: column 'u': holds type .*union.*; leave it out with columns"
+    tags, offsets = pa.array([0, 0], pa.int8()), pa.array([0, 1], pa.int32())
+    union = pa.UnionArray.from_dense(tags, offsets, [pa.array([1, 2])])
+    odd = write(tmp_path / "odd.arrow", pa.table({"a": [1, 2], "u": union}))
+    for name, said in (
+        ("old.feather", "is Feather version 1"),
+        ("none.arrow", "is empty"),
+        ("odd.arrow", "column 'u': holds type .*union.*; leave it out with columns"),
     ):
-        recshuf.shuffle(source, tmp_path / "out.arrow")
-    recshuf.shuffle(source, tmp_path / "out.arrow", columns="a")
+        refused(InputError, f"{name}: {said}", tmp_path / name, tmp_path / "out.parquet")
+    recshuf.shuffle(odd, tmp_path / "out.arrow", columns="a")
 
 
 def test_labels_that_mean_something_else_are_refused(tmp_path: Path) -> None:
@@ -195,8 +179,8 @@ def test_labels_that_mean_something_else_are_refused(tmp_path: Path) -> None:
         features = {"info": {"features": {"label": {"names": names, "_type": "ClassLabel"}}}}
         table = pa.table({"label": [0, 1]}, metadata={"huggingface": json.dumps(features)})
         sources.append(write(tmp_path / f"{number}.arrow", table, stream=True))
-    with pytest.raises(InputError, match=r"1\.arrow: .*label.*dog.*cat.*first_metadata=True"):
-        recshuf.shuffle(sources, tmp_path / "out.arrow")
+    said = r"1\.arrow: .*label.*dog.*cat.*first_metadata=True"
+    refused(InputError, said, sources, tmp_path / "out.arrow")
     recshuf.shuffle(sources, tmp_path / "out.arrow", first_metadata=True)
     assert b"cat" in read(tmp_path / "out.arrow").schema.metadata[b"huggingface"]
 
@@ -208,13 +192,10 @@ def test_damage_of_the_first_batch_is_found_before_anything_is_read_of_it(tmp_pa
     column = {"text": texts, "view": texts.cast(pa.string_view())}.get(kind, by_index)
     # The last offset, the last index, or the length in the view of "two".
     sound, after = {"dictionary": ([0, 1, 2], b""), "view": ([3], b"two")}.get(kind, ([0, 3, 6, 11], b""))
-    table, path = pa.table({"a": column}), tmp_path / "in.arrow"
-    with pa.ipc.new_file(path, table.schema) as writer:
-        writer.write_table(table)
-    content = path.read_bytes()
-    damaged = [*sound[:-1], (1 << 31) - 1]
+    path = write(tmp_path / "in.arrow", pa.table({"a": column}))
+    content, damaged = path.read_bytes(), [*sound[:-1], (1 << 31) - 1]
     before, now = (struct.pack(f"<{len(sound)}i", *values) + after for values in (sound, damaged))
     assert content.count(before) == 1
     path.write_bytes(content.replace(before, now))
-    with pytest.raises(InputError, match=r"in\.arrow.* cannot be read as Arrow: "):
-        recshuf.shuffle(path, tmp_path / "out.arrow", seed=1)
+    said = r"in\.arrow.* cannot be read as Arrow: "
+    refused(InputError, said, path, tmp_path / "out.arrow", seed=1)

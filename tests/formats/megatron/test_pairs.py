@@ -14,8 +14,11 @@ import pytest
 
 import recshuf
 from recshuf.errors import ConversionError, InputError, RecshufWarning, UsageError
-from recshuf.formats.megatron import sink, source
+from recshuf.formats.megatron import source
+from recshuf.job.report import SilentProgress
 from tests.formats.megatron.test_suite import TYPES, make_index, read_pair, write_pair
+from tests.support.effort import mostly_slow
+from tests.support.formats.file_suite import refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,36 +56,36 @@ def test_objects_are_named_together(tmp_path: Path, s3_bucket: Bucket) -> None:
     write_pair(tmp_path / "x.bin", DOCUMENTS)
     for name in ("x.bin", "x.idx"):
         s3_bucket.put(f"in/{name}", (tmp_path / name).read_bytes())
-    expected = shuffle(tmp_path / "x.bin", tmp_path / "out.bin")
-    url = f"{s3_bucket.url}/in"
+    expected, url = shuffle(tmp_path / "x.bin", tmp_path / "out.bin"), f"{s3_bucket.url}/in"
     for number, names in enumerate(([f"{url}/x.idx", f"{url}/x.bin"], [f"{url}/"])):
         assert shuffle(names, tmp_path / f"{number}.bin") == expected
-    with pytest.raises(InputError, match=r"x\.bin: is given without its index s3://.*x\.idx; give that, too"):
-        shuffle(f"{url}/x.bin", tmp_path / "none.bin", format="megatron")
-    with pytest.raises(InputError, match=r"x\.idx: belongs to s3://.*x\.bin, which is not beside it"):
-        shuffle(f"{url}/x.idx", tmp_path / "none.bin")
+    for name, said in (
+        ("x.bin", r"x\.bin: is given without its index s3://.*x\.idx; give that, too"),
+        ("x.idx", r"x\.idx: belongs to s3://.*x\.bin, which is not beside it"),
+    ):
+        given = {"format": "megatron"} if name == "x.bin" else {}
+        refused(InputError, said, f"{url}/{name}", tmp_path / "none.bin", **given)
 
 
 def test_sequences_are_where_pointers_say(tmp_path: Path) -> None:
     path = tmp_path / "x.bin"
     path.write_bytes(np.arange(100, dtype="u2").tobytes())
-    path.with_suffix(".idx").write_bytes(make_index(8, [3, 0, 2, 2], [0, 1, 1, 4], pointers=[180, 9, 0, 2]))
-    with pytest.warns(
-        RecshufWarning, match=r"x\.bin: 194 bytes behind the last sequence of its index are left"
-    ):
-        found = shuffle(path, tmp_path / "out.bin", verify=True)
-    assert sorted(found) == [[], [(), (0, 1), (1, 2)], [(90, 91, 92)]]
-    path.with_suffix(".idx").write_bytes(make_index(8, [], [0]))
-    with pytest.warns(
-        RecshufWarning, match=r"x\.bin: 200 bytes behind the last sequence of its index are left"
-    ):
-        assert shuffle(path, tmp_path / "none.bin") == []
+    for index, left, documents in (
+        (make_index(8, [3, 0, 2, 2], [0, 1, 1, 4], pointers=[180, 9, 0, 2]), 194, [[], [(), (0, 1), (1, 2)], [(90, 91, 92)]]),
+        (make_index(8, [], [0]), 200, []),
+    ):  # fmt: skip
+        path.with_suffix(".idx").write_bytes(index)
+        with pytest.warns(
+            RecshufWarning, match=rf"x\.bin: {left} bytes behind the last sequence of its index"
+        ):
+            found = shuffle(path, tmp_path / f"{left}.bin", verify=True)
+        assert sorted(found) == documents
 
 
-def test_an_index_is_read_and_written_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_index_is_read_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts of 16,384 documents or 65,536 sequences would make a slow test."""
-    for module, name in ((source, "_DOCUMENTS"), (source, "_SEQUENCES"), (sink, "_CHUNK")):
-        monkeypatch.setattr(module, name, 7)
+    for name in ("_DOCUMENTS", "_SEQUENCES"):
+        monkeypatch.setattr(source, name, 7)
     documents = [[(*one, row % 5) for one in document] for row, document in enumerate(DOCUMENTS)]
     write_pair(tmp_path / "x.bin", documents, has_modes=True)
     recshuf.shuffle(tmp_path / "x.bin", tmp_path / "out.bin", seed=1, verify=True)
@@ -94,20 +97,18 @@ def test_tokens_and_modes_that_differ_are_refused(tmp_path: Path) -> None:
     write_pair(tmp_path / "b.bin", PLAIN)
     write_pair(tmp_path / "c.bin", [[(7, 1)]], has_modes=True)
     write_pair(tmp_path / "d.bin", PLAIN, code=4)
-    with pytest.raises(
-        InputError, match=r"c\.bin: has modes of sequences, unlike .*b\.bin; shuffle them apart"
-    ):
-        shuffle([tmp_path / "a.bin", tmp_path / "b.bin", tmp_path / "c.bin"], tmp_path / "out.bin")
-    with pytest.raises(InputError, match=r"d\.bin: holds tokens of type int32, and .*b\.bin of type uint16"):
-        shuffle([tmp_path / "b.bin", tmp_path / "d.bin"], tmp_path / "out.bin")
-    store = tmp_path / "store"
-    recshuf.scatter(tmp_path / "b.bin", store, seed=1)
     write_pair(tmp_path / "e.bin", DOCUMENTS)
+    for names, said in (
+        ("abc", r"c\.bin: has modes of sequences, unlike .*b\.bin; shuffle them apart"),
+        ("bd", r"d\.bin: holds tokens of type int32, and .*b\.bin of type uint16"),
+    ):
+        refused(InputError, said, [tmp_path / f"{name}.bin" for name in names], tmp_path / "out.bin")
+    recshuf.scatter(tmp_path / "b.bin", tmp_path / "store", seed=1)
     for name, said in (
         ("d.bin", "tokens are int32, and uint16 in the store"),
         ("e.bin", "documents have several"),
     ):
-        with pytest.raises(UsageError, match=said), recshuf.PileStore(store).update() as update:
+        with pytest.raises(UsageError, match=said), recshuf.PileStore(tmp_path / "store").update() as update:
             update.append(tmp_path / name)
 
 
@@ -122,6 +123,8 @@ DAMAGE: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "empty": (lambda content: b"MMIDIDX\0\0", "byte 0: its index .*x.idx does not begin as those of Megatron"),
     "version": (set_bytes(9, "Q", 2), "byte 9: .* has version 2, and only version 1 is known"),
     "type of others": (set_bytes(17, "B", 9), "byte 17: .* has the type 9, which Megatron does not have"),
+    "float as double": (set_bytes(17, "B", 6), "byte 17: .* has type 6, .* exchange types 6 and 7; set that byte to 7"),
+    "double as float": (set_bytes(17, "B", 7), "byte 17: .* has type 7, .* exchange types 6 and 7; set that byte to 6"),
     "count": (set_bytes(18, "Q", 1 << 60), "byte 18: .* bytes, which do not fit"),
     "no ends": (set_bytes(26, "Q", 0), "byte 18: .* bytes, which do not fit"),
     "truncated": (lambda content: content[:-1], "byte 18: .* bytes, which do not fit"),
@@ -136,72 +139,54 @@ DAMAGE: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "negative pointer": (set_bytes(POINTERS, "q", -2), r"row 0: .* at byte -2 of"),
     "last pointer": (set_bytes(ENDS - 8, "q", 1 << 40), r": is cut off: it has \d+ bytes, and its last sequence ends"),
 }  # fmt: skip
+CODES = {"float as double": 7, "double as float": 6}
 
 
 @pytest.mark.parametrize("kind", DAMAGE)
 def test_a_damaged_index_is_told_by_place(tmp_path: Path, kind: str) -> None:
     change, said = DAMAGE[kind]
-    index = write_pair(tmp_path / "x.bin", DOCUMENTS).with_suffix(".idx")
+    path = write_pair(tmp_path / "x.bin", DOCUMENTS, CODES.get(kind, 8))
+    index = path.with_suffix(".idx")
     index.write_bytes(change(index.read_bytes()))
-    with pytest.raises(InputError, match=rf"x\.bin.*{said}"):
-        shuffle(tmp_path / "x.bin", tmp_path / "out.bin")
+    refused(InputError, rf"x\.bin.*{said}", path, tmp_path / "out.bin")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["x.bin", "x.idx"]
 
 
 def test_files_that_lack_or_are_cut_off_are_named(tmp_path: Path) -> None:
-    path = write_pair(tmp_path / "x.bin", DOCUMENTS)
+    path, output = write_pair(tmp_path / "x.bin", DOCUMENTS), tmp_path / "out.bin"
     content = path.read_bytes()
     path.write_bytes(content[:-1])
-    with pytest.raises(InputError, match=r"x\.bin: is cut off: .*; copy or write both files again"):
-        shuffle(path, tmp_path / "out.bin")
+    refused(InputError, r"x\.bin: is cut off: .*; copy or write both files again", path, output)
     path.with_suffix(".idx").rename(tmp_path / "y.idx")
-    with pytest.raises(InputError, match=r"x\.bin: its index .*x\.idx cannot be read: .*; put it beside"):
-        shuffle(path, tmp_path / "out.bin", format="megatron")
-    with pytest.raises(InputError, match=r"y\.idx: belongs to .*y\.bin, which is not beside it; give both"):
-        shuffle(tmp_path / "y.idx", tmp_path / "out.bin")
-    with pytest.raises(InputError, match=r"y: .*No such file"):
-        shuffle(tmp_path / "y", tmp_path / "out.bin")
-
-
-@pytest.mark.parametrize(("said", "code"), [(6, 7), (7, 6)])
-def test_exchanged_types_of_floats_are_noticed(tmp_path: Path, said: int, code: int) -> None:
-    index = write_pair(tmp_path / "x.bin", PLAIN, code).with_suffix(".idx")
-    index.write_bytes(set_bytes(17, "B", said)(index.read_bytes()))
-    with pytest.raises(
-        InputError, match=rf"has type {said}, .* exchange types 6 and 7; set that byte to {code}"
-    ):
-        shuffle(tmp_path / "x.bin", tmp_path / "out.bin")
+    said = r"x\.bin: its index .*x\.idx cannot be read: .*; put it beside"
+    refused(InputError, said, path, output, format="megatron")
+    said = r"y\.idx: belongs to .*y\.bin, which is not beside it; give both"
+    refused(InputError, said, tmp_path / "y.idx", output)
+    refused(InputError, "y: .*No such file", tmp_path / "y", output)
 
 
 def test_an_index_that_changes_is_named(tmp_path: Path) -> None:
-    path = write_pair(tmp_path / "x.bin", DOCUMENTS)
+    index = write_pair(tmp_path / "x.bin", DOCUMENTS).with_suffix(".idx")
 
-    class Change:
-        def start(self, *_: object) -> None: ...
-        def warn(self, *_: object) -> None: ...
-        def stop(self) -> None: ...
-        def advance(self, *_: object) -> None:
-            shutil.copy(path.with_suffix(".idx"), tmp_path / "copy")
-            (tmp_path / "copy").rename(path.with_suffix(".idx"))
+    class Change(SilentProgress):
+        def advance(self, records: int, byte_count: int) -> None:
+            shutil.copy(index, tmp_path / "copy")
+            (tmp_path / "copy").rename(index)
 
-    with pytest.raises(InputError, match=r"x\.idx: has changed while it was read"):
-        shuffle(path, tmp_path / "out.bin", progress=Change())
+    said = r"x\.idx: has changed while it was read"
+    refused(InputError, said, tmp_path / "x.bin", tmp_path / "out.bin", progress=Change())
 
 
 def test_a_document_longer_than_the_limit_is_refused_before_it_is_read(tmp_path: Path) -> None:
     write_pair(tmp_path / "x.bin", [[(1,)], [()] * 5000])
-    with pytest.raises(
-        InputError, match=r"row 1: a document of 20000 bytes is longer than .* raise max_record"
-    ):
-        shuffle(tmp_path / "x.bin", tmp_path / "out.bin", max_record_bytes=1000)
+    said = "row 1: a document of 20000 bytes is longer than .* raise max_record"
+    refused(InputError, said, tmp_path / "x.bin", tmp_path / "out.bin", max_record_bytes=1000)
 
 
 # Tables
 
 
-@pytest.mark.parametrize(
-    "code", [pytest.param(one, marks=() if one in (6, 8) else pytest.mark.slow) for one in TYPES]
-)
+@pytest.mark.parametrize("code", mostly_slow(TYPES, 6, 8))
 def test_tokens_are_a_column_of_their_type_and_come_back(tmp_path: Path, code: int) -> None:
     write_pair(tmp_path / "x.bin", [[(row % 100, row)] for row in range(100)], code)
     recshuf.shuffle(tmp_path / "x.bin", tmp_path / "x.parquet", seed=1, verify=True)
@@ -241,25 +226,19 @@ TABLES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
 def test_tables_that_are_no_documents_are_refused(tmp_path: Path, kind: str) -> None:
     columns, options, said = TABLES[kind]
     pq.write_table(pa.table(columns), tmp_path / "in.parquet")
-    with pytest.raises(ConversionError, match=said):
-        shuffle(tmp_path / "in.parquet", tmp_path / "out.bin", to="megatron", **options)
+    refused(ConversionError, said, tmp_path / "in.parquet", tmp_path / "out.bin", to="megatron", **options)
 
 
 @pytest.mark.parametrize("kind", [pa.list_(pa.int64()), pa.large_list(pa.int32()), pa.list_(pa.int64(), 2)])
 def test_lists_of_any_kind_become_documents(tmp_path: Path, kind: pa.DataType) -> None:
-    pq.write_table(
-        pa.table({"ids": pa.array([[1, 2], [3, 4]] * 20, kind), "n": [0] * 40}), tmp_path / "in.parquet"
-    )
+    table = pa.table({"ids": pa.array([[1, 2], [3, 4]] * 20, kind), "n": [0] * 40})
     options = {"to": "megatron", "columns": "ids", "token_type": "uint16", "verify": True}
-    assert sorted(shuffle(tmp_path / "in.parquet", tmp_path / "out.bin", **options)) == sorted(
-        [[(1, 2)], [(3, 4)]] * 20
-    )
-    with pytest.raises(UsageError, match="token_type uint8: tokens of megatron inputs keep their type"):
-        shuffle(tmp_path / "out.bin", tmp_path / "again.bin", token_type="uint8")
-    with pytest.raises(
-        UsageError, match="token_type 'uint24' is not possible: it is none of uint8, int8, int16,"
-    ):
-        shuffle(tmp_path / "in.parquet", tmp_path / "again.bin", to="megatron", token_type="uint24")
+    found = shuffle(table, tmp_path / "out.bin", **options)
+    assert sorted(found) == sorted([[(1, 2)], [(3, 4)]] * 20)
+    said = "token_type uint8: tokens of megatron inputs keep their type"
+    refused(UsageError, said, tmp_path / "out.bin", tmp_path / "again.bin", token_type="uint8")
+    said = "token_type 'uint24' is not possible: it is none of uint8, int8, int16,"
+    refused(UsageError, said, table, tmp_path / "again.bin", to="megatron", token_type="uint24")
 
 
 def test_numbers_of_json_are_written_wide_and_that_is_said(tmp_path: Path) -> None:
@@ -270,9 +249,7 @@ def test_numbers_of_json_are_written_wide_and_that_is_said(tmp_path: Path) -> No
 
 
 def test_a_table_has_no_place_for_rare_sequences(tmp_path: Path) -> None:
-    write_pair(tmp_path / "x.bin", [[(1,)], [], [(2,), (3,)]])
-    with pytest.raises(
-        InputError, match=r"row 1: this document has 0 sequences, .*; keep the format of the inputs"
-    ):
-        recshuf.shuffle(tmp_path / "x.bin", tmp_path / "x.parquet")
-    assert sorted(shuffle(tmp_path / "x.bin", tmp_path / "y.bin")) == [[], [(1,)], [(2,), (3,)]]
+    path = write_pair(tmp_path / "x.bin", [[(1,)], [], [(2,), (3,)]])
+    said = "row 1: this document has 0 sequences, .*; keep the format of the inputs"
+    refused(InputError, said, path, tmp_path / "x.parquet")
+    assert sorted(shuffle(path, tmp_path / "y.bin")) == [[], [(1,)], [(2,), (3,)]]

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from recshuf.formats.megatron import FORMAT
-from recshuf.interfaces import InputFile
-from recshuf.testing import FormatSuite
+from tests.support.formats.file_suite import FileSuite
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,20 +63,16 @@ def read_pair(path: Path, *, has_modes: bool = False) -> list[Document]:
     return [sequences[begin:end] for begin, end in pairwise(edges)]
 
 
-class PairSuite(FormatSuite):
+class PairSuite(FileSuite):
     format = FORMAT
     code, has_modes = 8, False
 
     def make_document(self, number: int) -> Document:
         return [(*range(number % 60_000, number % 60_000 + 1 + number % 5), number // 60_000)]
 
-    def make_inputs(self, folder: Path, row_counts: Sequence[int]) -> list[InputFile]:
-        files = []
-        for index, count in enumerate(row_counts):
-            documents = [self.make_document(20_000 * index + row) for row in range(count)]
-            path = write_pair(folder / f"{index}.bin", documents, self.code, has_modes=self.has_modes)
-            files.append(InputFile(str(path), path))
-        return files
+    def write_input(self, path: Path, index: int, count: int) -> None:
+        documents = [self.make_document(20_000 * index + row) for row in range(count)]
+        write_pair(path, documents, self.code, has_modes=self.has_modes)
 
     def read_back(self, path: Path) -> list[Any]:
         return read_pair(path, has_modes=self.has_modes)

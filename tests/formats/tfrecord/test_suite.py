@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import gzip
-import io
 import json
 import re
 import struct
 import sys
 import zlib
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import google_crc32c
@@ -17,13 +17,15 @@ import pyarrow.parquet as pq
 import pytest
 
 import recshuf
-from recshuf.errors import ConversionError, InputError, UsageError
+from recshuf.errors import ConversionError, InputError, RecshufWarning, UsageError
 from recshuf.formats.tfrecord import FORMAT
 from tests.support.effort import mostly_slow
-from tests.support.formats.format_tools import OneWayReader, decompress_file
+from tests.support.formats.file_suite import refused
+from tests.support.formats.format_tools import decompress_file
 from tests.support.formats.line_suite import LineSuite
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from tests.conftest import Run
@@ -77,28 +79,24 @@ def test_a_payload_may_begin_like_a_byte_order_mark_and_have_no_bytes(tmp_path: 
     assert sorted(parse((tmp_path / "b.tfrecord").read_bytes())) == sorted(payloads)
 
 
-@pytest.mark.parametrize(
-    "name",
-    mostly_slow(
-        ["train.tfrecord-00000-of-00010", "a.tfrec", "a.tfrecords.gz", "a.tfrecord", "b"],
-        *("train.tfrecord-00000-of-00010", "a.tfrecords.gz", "b"),
-    ),
-)
-@pytest.mark.parametrize("pack", [bytes, gzip.compress, zlib.compress])
-def test_names_and_compressions(tmp_path: Path, name: str, pack: object) -> None:
-    if (pack is gzip.compress) is not name.endswith(".gz") and name not in ("b", "a.tfrecord"):
-        return
-    path = tmp_path / name
-    path.write_bytes(pack(CONTENT))  # type: ignore[operator] # one of the three
-    given = {"format": "tfrecord"} if pack is zlib.compress and name == "b" else {}
+NAMED = [
+    *((name, pack) for name in ("train.tfrecord-00000-of-00010", "b") for pack in (bytes, zlib.compress)),
+    *((name, gzip.compress) for name in ("b", "a.tfrecords.gz", "a.tfrecord")),
+    *(("a.tfrec", pack) for pack in (bytes, zlib.compress)),
+]
+
+
+@pytest.mark.parametrize(("name", "pack"), mostly_slow(NAMED, *NAMED[:6]))
+def test_names_and_compressions(tmp_path: Path, name: str, pack: Callable[[bytes], bytes]) -> None:
+    path, is_zlib = tmp_path / name, pack is zlib.compress
+    path.write_bytes(pack(CONTENT))
+    given = {"format": "tfrecord"} if is_zlib and name == "b" else {}
     recshuf.shuffle(path, tmp_path / "out.tfrecord", seed=1, compression="none", **given)
     written = parse((tmp_path / "out.tfrecord").read_bytes())
     assert sorted(written) == sorted(PAYLOADS)
     if name not in ("b", "a.tfrecord"):
         recshuf.shuffle(tmp_path, f"{tmp_path}/out/", seed=1, shards=1)
-    with (
-        pytest.warns(recshuf.errors.RecshufWarning) if pack is zlib.compress else pytest.MonkeyPatch.context()
-    ):
+    with pytest.warns(RecshufWarning, match="with zlib; shards are") if is_zlib else nullcontext():
         recshuf.shuffle(path, f"{tmp_path}/shards/", seed=1, **given)
     recshuf.shuffle(tmp_path / "shards", tmp_path / "again.tfrecord", seed=2)
     assert (tmp_path / "again.tfrecord").read_bytes().startswith(b"\x1f\x8b") is (pack is not bytes)
@@ -106,23 +104,18 @@ def test_names_and_compressions(tmp_path: Path, name: str, pack: object) -> None
     assert parse(decompress_file(shard)) == written
 
 
-def test_streams_stores_and_tables(tmp_path: Path) -> None:
-    out, source = io.BytesIO(), tmp_path / "a.tfrecord"
-    source.write_bytes(CONTENT)
-    recshuf.shuffle("-", "-", format="tfrecord", stdin=OneWayReader(CONTENT), stdout=out, seed=5)
-    payloads = parse(out.getvalue())
-    assert sorted(payloads) == sorted(PAYLOADS)
-    recshuf.shuffle(source, tmp_path / "a.parquet", seed=5, verify=True)
-    assert pq.read_table(tmp_path / "a.parquet")["record"].to_pylist() == payloads
-    recshuf.shuffle(tmp_path / "a.parquet", tmp_path / "b.tfrecord", verify=True)
-    assert sorted(parse((tmp_path / "b.tfrecord").read_bytes())) == sorted(PAYLOADS)
-    recshuf.scatter(source, tmp_path / "store", seed=5)
-    recshuf.gather(tmp_path / "store", tmp_path / "c.tfrecord", verify=True)
-    assert parse((tmp_path / "c.tfrecord").read_bytes()) == payloads
-    for table in (pa.table({"a": [1]}), pa.table({"a": ["x", None]}), pa.table({"a": ["x"], "b": ["y"]})):
-        pq.write_table(table, tmp_path / "bad.parquet")
-        with pytest.raises(ConversionError, match=r"TFRecord (holds one column|cannot hold nulls)"):
-            recshuf.shuffle(tmp_path / "bad.parquet", tmp_path / "d.tfrecord")
+def test_payloads_are_a_column_and_no_other_table_is_written(tmp_path: Path) -> None:
+    (tmp_path / "a.tfrecord").write_bytes(CONTENT)
+    for name in ("a.parquet", "b.tfrecord"):
+        recshuf.shuffle(tmp_path / "a.tfrecord", tmp_path / name, seed=5, verify=True)
+    table = pq.read_table(tmp_path / "a.parquet")
+    assert table.to_pydict() == {"record": parse((tmp_path / "b.tfrecord").read_bytes())}
+    for columns, said in (
+        ({"a": [1]}, "TFRecord holds one column of bytes, not 'a' of int64; choose one"),
+        ({"a": ["x"], "b": ["y"]}, "TFRecord holds one column of bytes, not 'a' of string, 'b' of string"),
+        ({"a": ["x", None]}, "'a': TFRecord cannot hold nulls"),
+    ):
+        refused(ConversionError, said, pa.table(columns), tmp_path / "d.tfrecord")
 
 
 def flip(at: int) -> bytes:
@@ -131,30 +124,31 @@ def flip(at: int) -> bytes:
     return bytes(content)
 
 
-SECOND = len(frame(PAYLOADS[0]))
+SECOND, END = len(frame(PAYLOADS[0])), len(CONTENT)
 HUGE = struct.pack("<Q", 1 << 60)
+LENGTH, CUT_OFF = (
+    "the length of the record that starts here is damaged",
+    "the record that starts here is cut off",
+)
+DAMAGE = {
+    "first length": (flip(3), "byte 0: is no TFRecord: the length of its first record has another checksum"),
+    "length": (flip(SECOND + 1), f"byte {SECOND}: {LENGTH}"),
+    "checksum of a length": (flip(SECOND + 9), f"byte {SECOND}: {LENGTH}"),
+    "payload": (flip(SECOND + 13), f"byte {SECOND}: the payload of the record that starts here is damaged"),
+    "truncated": (CONTENT[:-1], f"{CUT_OFF}: the file is truncated"),
+    "longer": (CONTENT + b"\0" * 7, f"byte {END}: {CUT_OFF}"),
+    "huge length": (CONTENT + HUGE + b"1234" * 9, f"byte {END}: {LENGTH}"),
+    "negative length": (CONTENT + b"\xff" * 40, f"byte {END}: {LENGTH}"),
+    "huge frame": (CONTENT + HUGE + checksum(HUGE), f"byte {END}: {CUT_OFF}"),
+    "huge frame that goes on": (frame(b"a") + HUGE + checksum(HUGE) + bytes(1 << 20), "byte 17: the record that starts here is "),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (flip(3), "byte 0: the length of its first record has another checksum"),
-        (flip(SECOND + 1), f"byte {SECOND}: the length of the record that starts here is damaged"),
-        (flip(SECOND + 9), f"byte {SECOND}: the length of the record that starts here is damaged"),
-        (flip(SECOND + 13), f"byte {SECOND}: the payload of the record that starts here is damaged"),
-        (CONTENT[:-1], "the record that starts here is cut off: the file is truncated"),
-        (CONTENT + b"\0" * 7, f"byte {len(CONTENT)}: the record that starts here is cut off"),
-        (CONTENT + HUGE + b"1234" * 9, f"byte {len(CONTENT)}: the length of the record that starts here is damaged"),
-        (CONTENT + b"\xff" * 40, f"byte {len(CONTENT)}: the length of the record that starts here is damaged"),
-        (CONTENT + HUGE + checksum(HUGE), f"byte {len(CONTENT)}: the record that starts here is cut off"),
-        (frame(b"a") + HUGE + checksum(HUGE) + bytes(1 << 20), "byte 17: the record that starts here is "),
-    ],
-)  # fmt: skip
-def test_damaged_frames_are_told_by_place(tmp_path: Path, content: bytes, message: str) -> None:
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_damaged_frames_are_told_by_place(tmp_path: Path, kind: str) -> None:
+    content, said = DAMAGE[kind]
     (tmp_path / "a.tfrecord").write_bytes(content)
-    problem = message.replace("byte 0: the", "byte 0: is no TFRecord: the")
-    with pytest.raises(InputError, match=re.escape(problem)):
-        recshuf.shuffle(tmp_path / "a.tfrecord", tmp_path / "b.tfrecord")
+    refused(InputError, re.escape(said), tmp_path / "a.tfrecord", tmp_path / "b.tfrecord")
     assert not (tmp_path / "b.tfrecord").exists()
 
 
@@ -165,9 +159,8 @@ def test_a_damaged_payload_is_set_aside(tmp_path: Path, call: Run, kind: str) ->
     done = call(tmp_path / "a.tfrecord", "-o", out, "--on-bad-record", f"quarantine:{bad}")
     assert done.returncode == 0, done.stderr
     recshuf.shuffle(out, tmp_path / "a.parquet")
-    assert sorted(pq.read_table(tmp_path / "a.parquet")["record"].to_pylist()) == sorted(
-        [PAYLOADS[0], *PAYLOADS[2:]]
-    )
+    found = pq.read_table(tmp_path / "a.parquet")["record"].to_pylist()
+    assert sorted(found) == sorted([PAYLOADS[0], *PAYLOADS[2:]])
     (told,) = map(json.loads, bad.read_bytes().splitlines())
     assert (told["line"], told["reason"]) == (2, "its checksum differs")
 
@@ -177,5 +170,5 @@ def test_without_the_library_the_error_names_the_extra(
 ) -> None:
     (tmp_path / "a.tfrecord").write_bytes(CONTENT)
     monkeypatch.setitem(sys.modules, "google_crc32c", None)
-    with pytest.raises(UsageError, match=r"pip install 'recshuf\[tfrecord\]'"):
-        recshuf.shuffle(tmp_path / "a.tfrecord", tmp_path / "b.tfrecord")
+    said = r"pip install 'recshuf\[tfrecord\]'"
+    refused(UsageError, said, tmp_path / "a.tfrecord", tmp_path / "b.tfrecord")

@@ -15,14 +15,15 @@ from recshuf.errors import ConversionError, InputError, RecshufWarning, UsageErr
 from recshuf.formats.webdataset import cutting
 from recshuf.formats.webdataset.sink import TarTarget
 from recshuf.run import driver
-from tests.formats.webdataset.tar_tools import list_members, make_tar, read_samples, read_tar
+from tests.formats.webdataset.test_suite import list_members, make_tar, read_samples, read_tar
 from tests.support.effort import mostly_slow
+from tests.support.formats.file_suite import refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.formats.webdataset.tar_tools import Sample
+    from tests.formats.webdataset.test_suite import Sample
 
 END = bytes(1024)
 FORMATS = {"gnu": tarfile.GNU_FORMAT, "ustar": tarfile.USTAR_FORMAT, "pax": tarfile.PAX_FORMAT}
@@ -116,38 +117,40 @@ def make_odd(kind: bytes, **fields: Any) -> bytes:
     return make_tar([("a.jpg", b"")], type=kind, linkname="b.jpg", **fields)
 
 
+LONG = ([("é" * 90 + ".jpg", b"")], tarfile.PAX_FORMAT)
 SPARSE = make_tar(PAIR, tarfile.PAX_FORMAT, pax_headers={"GNU.sparse.name": "a.jpg", "GNU.sparse.major": "1"})
 
 
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        (b"", r"in\.tar: is empty"),
-        (b"no archive" * 100, "byte 0: is no header of a tar archive"),
-        (make_tar(PAIR)[:1025], "byte 1024: is truncated"),
-        (make_tar([("a.jpg", bytes(5000))])[:3000], "byte 0: is truncated"),
-        (edit(make_tar(PAIR), 10, b"x", sums=False), "byte 0: is no header"),
-        (edit(make_tar(PAIR), 124, b"77777777777\0"), "byte 0: the record that starts here is longer than"),
-        (edit(make_tar(PAIR), 124, b"\x80" + b"\x7f" * 11), "byte 0: the record that starts here is longer than"),
-        (edit(make_tar(PAIR), 124, b"\xff" * 12), "byte 0: is no header"),
-        (edit(make_tar(PAIR), 124, b"-0000000100\0"), "byte 0: is no header"),
-        (edit(make_tar(PAIR), 156, b"Z"), r"'a\.jpg' is of type b'Z', which is no file"),
-        (make_odd(tarfile.SYMTYPE), "symbolic link; write it again with GNU tar --dereference"),
-        (make_odd(tarfile.LNKTYPE), "hard link; write it again with GNU tar --hard-dereference"),
-        (make_odd(tarfile.FIFOTYPE), "which is no file"),
-        (SPARSE, "sparse file; write it again with GNU tar without --sparse"),
-        (make_tar([*PAIR, ("A.jpg", b""), ("A.JPG", b"")]), "byte 2560: the record 'A' has the suffix 'jpg' twice"),
-        (make_tar([("README", b"only")]), "byte 0: holds only members that readers leave out"),
-        (b"".join(tarfile.TarInfo.create_pax_global_header({"comment": "x"}) for _ in "1") + make_tar(PAIR), "global header of pax"),
-        (make_tar([("a" * 120 + ".jpg", b"1")])[:1024] + END, "byte 1024: is no header"),
-        (edit(make_tar([("é" * 90 + ".jpg", b"")], tarfile.PAX_FORMAT), 124, b"00000000003\0"), "header of pax that is damaged"),
-        (edit(make_tar([("é" * 90 + ".jpg", b"")], tarfile.PAX_FORMAT), 124, b"77777777777\0"), "header of a name of 8,589,934,591 bytes"),
-        (make_tar(PAIR, tarfile.PAX_FORMAT, pax_headers={"size": "9" * 5000}), "header of pax that is damaged"),
-    ],
-)  # fmt: skip
-def test_what_is_wrong_is_named_with_its_place(tmp_path: Path, content: bytes, said: str) -> None:
-    with pytest.raises(InputError, match=said):
-        shuffle(tmp_path, content, format="webdataset")
+DAMAGE = {
+    "empty": (b"", r"in\.tar: is empty"),
+    "text": (b"no archive" * 100, "byte 0: is no header of a tar archive"),
+    "cut behind a member": (make_tar(PAIR)[:1025], "byte 1024: is truncated"),
+    "cut in a member": (make_tar([("a.jpg", bytes(5000))])[:3000], "byte 0: is truncated"),
+    "checksum": (edit(make_tar(PAIR), 10, b"x", sums=False), "byte 0: is no header"),
+    "size in octal": (edit(make_tar(PAIR), 124, b"77777777777\0"), "byte 0: the record that starts here is longer than"),
+    "size in base 256": (edit(make_tar(PAIR), 124, b"\x80" + b"\x7f" * 11), "byte 0: the record that starts here is longer than"),
+    "negative size in base 256": (edit(make_tar(PAIR), 124, b"\xff" * 12), "byte 0: is no header"),
+    "negative size": (edit(make_tar(PAIR), 124, b"-0000000100\0"), "byte 0: is no header"),
+    "type": (edit(make_tar(PAIR), 156, b"Z"), r"'a\.jpg' is of type b'Z', which is no file"),
+    "symbolic link": (make_odd(tarfile.SYMTYPE), "symbolic link; write it again with GNU tar --dereference"),
+    "hard link": (make_odd(tarfile.LNKTYPE), "hard link; write it again with GNU tar --hard-dereference"),
+    "pipe": (make_odd(tarfile.FIFOTYPE), "which is no file"),
+    "sparse": (SPARSE, "sparse file; write it again with GNU tar without --sparse"),
+    "suffix twice": (make_tar([*PAIR, ("A.jpg", b""), ("A.JPG", b"")]), "byte 2560: the record 'A' has the suffix 'jpg' twice"),
+    "no records": (make_tar([("README", b"only")]), "byte 0: holds only members that readers leave out"),
+    "global header": (tarfile.TarInfo.create_pax_global_header({"comment": "x"}) + make_tar(PAIR), "global header of pax"),
+    "long name alone": (make_tar([("a" * 120 + ".jpg", b"1")])[:1024] + END, "byte 1024: is no header"),
+    "cut header of pax": (edit(make_tar(*LONG), 124, b"00000000003\0"), "header of pax that is damaged"),
+    "long header of pax": (edit(make_tar(*LONG), 124, b"77777777777\0"), "header of a name of 8,589,934,591 bytes"),
+    "size in pax": (make_tar(PAIR, tarfile.PAX_FORMAT, pax_headers={"size": "9" * 5000}), "header of pax that is damaged"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_what_is_wrong_is_named_with_its_place(tmp_path: Path, kind: str) -> None:
+    content, said = DAMAGE[kind]
+    (tmp_path / "in.tar").write_bytes(content)
+    refused(InputError, said, tmp_path / "in.tar", tmp_path / "out.tar", format="webdataset")
     assert [path.name for path in tmp_path.iterdir()] == ["in.tar"]
 
 
@@ -158,24 +161,22 @@ def test_a_key_that_occurs_twice_is_refused(
     """Keys that do not fit in memory are compared in a file."""
     monkeypatch.setattr(cutting, "RUN_KEYS", run_keys)
     members = [member for member in list_members(0, 60) if member[0].endswith("JPG")]
-    shuffle(tmp_path, make_tar(members))
-    torn = make_tar([*members, ("d.x/000050.cls", b"5")])
-    for output in ("torn.tar", "torn.parquet"):
-        with pytest.raises(
-            InputError, match=r"byte \d+: the key 'd.x/000050' comes again.*GNU tar --sort=name"
-        ):
-            shuffle(tmp_path, torn, output)
-    (tmp_path / "more.tar").write_bytes(make_tar([("d.x/000050.Img.JPG", b"6"), *list_members(100, 30)]))
-    shuffle(tmp_path, make_tar(members), "both.parquet")  # rows of a table may share a key
-    with pytest.raises(
-        ConversionError,
-        match=r"key.* is that of several records \(in .*/in\.tar and .*/more\.tar\).*; give rename_keys=True",
-    ):
-        recshuf.shuffle([tmp_path / "in.tar", tmp_path / "more.tar"], tmp_path / "twice.tar")
-    with pytest.raises(
-        ConversionError, match=r"is that of several records \(in .*/in\.tar and .*/more\.tar\)"
-    ):
-        recshuf.shuffle([tmp_path / "in.tar", tmp_path / "more.tar"], f"{tmp_path}/twice/", shards=5)
+    contents = {
+        "in": make_tar(members),
+        "torn": make_tar([*members, ("d.x/000050.cls", b"5")]),
+        "more": make_tar([("d.x/000050.Img.JPG", b"6"), *list_members(100, 30)]),
+    }
+    for name, content in contents.items():
+        (tmp_path / f"{name}.tar").write_bytes(content)
+    recshuf.shuffle(tmp_path / "in.tar", tmp_path / "out.tar", verify=True)
+    said = r"byte \d+: the key 'd.x/000050' comes again.*GNU tar --sort=name"
+    for output in ("new.tar", "new.parquet"):
+        refused(InputError, said, tmp_path / "torn.tar", tmp_path / output)
+    both = [tmp_path / "in.tar", tmp_path / "more.tar"]
+    recshuf.shuffle(both, tmp_path / "both.parquet")  # rows of a table may share a key
+    said = r"is that of several records \(in .*/in\.tar and .*/more\.tar\).*; give rename_keys=True"
+    for output, options in ((tmp_path / "twice.tar", {}), (f"{tmp_path}/twice/", {"shards": 5})):
+        refused(ConversionError, f"key.* {said}", both, output, **options)
     assert not (tmp_path / "twice.tar").exists()
 
 
@@ -188,13 +189,14 @@ def test_a_run_that_goes_on_compares_the_keys_of_finished_shards(
     def die(*_: object) -> None:
         raise InterruptedError
 
+    command = (f"{tmp_path}/?.tar", f"{tmp_path}/out/")
     with monkeypatch.context() as patch:
         patch.setattr(TarTarget, "check_shards", lambda _: None)
         patch.setattr(driver, "_commit", die)
         with pytest.raises(InterruptedError):
-            recshuf.shuffle(f"{tmp_path}/?.tar", f"{tmp_path}/out/", shards=5)
-    with pytest.raises(ConversionError, match=r"is that of several records \(in .*/1\.tar and .*/2\.tar\)"):
-        recshuf.shuffle(f"{tmp_path}/?.tar", f"{tmp_path}/out/", shards=5, resume=True)
+            recshuf.shuffle(*command, shards=5)
+    said = r"is that of several records \(in .*/1\.tar and .*/2\.tar\)"
+    refused(ConversionError, said, *command, shards=5, resume=True)
     assert not list((tmp_path / "out").glob("*.tar"))
 
 
@@ -213,25 +215,20 @@ def test_keys_are_made_anew(tmp_path: Path, name: str) -> None:
     assert sorted(sample.members for sample in found) == sorted(4 * [s.members for s in given][:50])
     assert recshuf.verify(inputs, tmp_path / "out", rename_keys=True)
     assert not recshuf.verify(f"{tmp_path}/1.tar", tmp_path / "out", rename_keys=True)
-    with pytest.raises(UsageError, match="rename_keys=True: for webdataset to webdataset only"):
-        recshuf.shuffle(inputs, tmp_path / "out.parquet", rename_keys=True)
+    said = "rename_keys=True: for webdataset to webdataset only"
+    refused(UsageError, said, inputs, tmp_path / "out.parquet", rename_keys=True)
 
 
-def test_stores_are_gathered_and_tasks_need_new_keys(tmp_path: Path) -> None:
-    for part in (1, 2):
-        (tmp_path / f"{part}.tar").write_bytes(make_tar(list_members(0, 20)))
-    recshuf.scatter(tmp_path / "1.tar", tmp_path / "store", seed=1)
-    recshuf.gather(tmp_path / "store", tmp_path / "one.tar", verify=True)
-    assert sorted(read_tar(tmp_path / "one.tar")) == read_tar(tmp_path / "1.tar")
+def test_keys_of_stores_are_compared_and_tasks_need_new_ones(tmp_path: Path) -> None:
+    (tmp_path / "in.tar").write_bytes(make_tar(list_members(0, 20)))
+    recshuf.scatter(tmp_path / "in.tar", tmp_path / "store", seed=1)
     with recshuf.PileStore(tmp_path / "store").update() as update:
-        update.append([tmp_path / "2.tar"])
+        update.append([tmp_path / "in.tar"])
     with pytest.raises(ConversionError, match="is that of several records"):
         recshuf.gather(tmp_path / "store", tmp_path / "two.tar")
-    with pytest.raises(
-        UsageError,
-        match=r"engine tasks: no task sees the keys of all records of webdataset; .*rename_keys=True",
-    ):
-        recshuf.plan(tmp_path / "1.tar", f"{tmp_path}/out/", engine="tasks")
+    said = "engine tasks: no task sees the keys of all records of webdataset; .*rename_keys=True"
+    with pytest.raises(UsageError, match=said):
+        recshuf.plan(tmp_path / "in.tar", f"{tmp_path}/out/", engine="tasks")
 
 
 def test_a_table_has_a_column_for_each_suffix_and_comes_back(tmp_path: Path) -> None:
@@ -247,26 +244,23 @@ def test_a_table_has_a_column_for_each_suffix_and_comes_back(tmp_path: Path) -> 
     assert back == [(one.key, [(m[0].lower(), m[3]) for m in one.members]) for one in samples]
 
 
-@pytest.mark.parametrize(
-    ("columns", "said"),
-    [
-        ({"key": ["a"], "txt": ["x"]}, "webdataset needs a column __key__"),
-        ({"__key__": ["a"], "cls": [5]}, "'cls': members of webdataset hold bytes or text, not int64"),
-        ({"__key__": ["a"], "Txt": ["x"]}, "'Txt': is no suffix that readers see"),
-        ({"__key__": ["a.b"], "txt": ["x"]}, r"'a\.b' is no key that readers see"),
-        ({"__key__": ["__a__"], "txt": ["x"]}, "'__a__' is no key that readers see"),
-        ({"__key__": pa.array([None], pa.string()), "txt": ["x"]}, "is no key that readers see"),
-        ({"__key__": ["a"], "txt": pa.array([None], pa.string())}, "'a' has no members"),
-        ({"__key__": ["a", "b", "a"], "txt": ["x"] * 3}, "'a' is that of several .*; give each record a __key__ of its own"),
-    ],
-)  # fmt: skip
-def test_tables_that_are_no_records_are_refused(tmp_path: Path, columns: dict[str, Any], said: str) -> None:
-    if "'__a__'" in said:
-        columns = {"__key__": ["__a__/x", "__b__/"], "txt": ["x"] * 2}
-        said = "'__a__/x' is no key|'__b__/' is no key"
-    pq.write_table(pa.table(columns), tmp_path / "in.parquet")
-    with pytest.raises(ConversionError, match=said):
-        recshuf.shuffle(tmp_path / "in.parquet", tmp_path / "out.tar")
+TABLES: dict[str, tuple[dict[str, Any], str]] = {
+    "no keys": ({"key": ["a"], "txt": ["x"]}, "webdataset needs a column __key__"),
+    "numbers": ({"__key__": ["a"], "cls": [5]}, "'cls': members of webdataset hold bytes or text, not int64"),
+    "capitals": ({"__key__": ["a"], "Txt": ["x"]}, "'Txt': is no suffix that readers see"),
+    "a dot": ({"__key__": ["a.b"], "txt": ["x"]}, r"'a\.b' is no key that readers see"),
+    "left out": ({"__key__": ["__a__/x"], "txt": ["x"]}, "'__a__/x' is no key that readers see"),
+    "an empty name": ({"__key__": ["__b__/"], "txt": ["x"]}, "'__b__/' is no key that readers see"),
+    "a null key": ({"__key__": pa.array([None], pa.string()), "txt": ["x"]}, "is no key that readers see"),
+    "no members": ({"__key__": ["a"], "txt": pa.array([None], pa.string())}, "'a' has no members"),
+    "twice": ({"__key__": ["a", "b", "a"], "txt": ["x"] * 3}, "'a' is that of several .*; give each record a __key__ of its own"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_tables_that_are_no_records_are_refused(tmp_path: Path, kind: str) -> None:
+    columns, said = TABLES[kind]
+    refused(ConversionError, said, pa.table(columns), tmp_path / "out.tar")
 
 
 def test_what_is_easily_mistaken_is_said(tmp_path: Path) -> None:

@@ -1,54 +1,88 @@
-"""The adapter of WebDataset keeps the promises of every format."""
+"""The adapter of WebDataset keeps the promises of every format; archives are written and read by the standard library."""
 
 from __future__ import annotations
 
-import gzip
+import io
 import tarfile
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 import zstandard
 
-from recshuf.formats.compression import split_suffix
 from recshuf.formats.webdataset import FORMAT
-from recshuf.interfaces import InputFile, Stamp, WriteOptions
-from recshuf.testing import FormatSuite
-from tests.formats.webdataset.tar_tools import list_members, make_tar, read_samples, read_tar
+from recshuf.interfaces import WriteOptions
+from tests.support.formats.file_suite import FileSuite
+from tests.support.formats.format_tools import decompress_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Iterable
     from pathlib import Path
 
     import pyarrow as pa
 
-    from tests.formats.webdataset.tar_tools import Sample
+
+class Sample(NamedTuple):
+    """What an archive holds of a record."""
+
+    key: str
+    members: tuple[tuple[str, int, int, bytes], ...]
+    """Suffix, mode, time and content of each."""
 
 
-COMPRESS: dict[str, Callable[[bytes], bytes]] = {
-    "none": bytes,
-    "gzip": gzip.compress,
-    "zstd": zstandard.ZstdCompressor().compress,
-}
+def make_tar(members: Iterable[tuple[str, bytes]], kind: int = tarfile.GNU_FORMAT, **fields: Any) -> bytes:
+    """Return an archive of members with these names."""
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w", format=kind) as archive:
+        for name, content in members:
+            info = tarfile.TarInfo(name)
+            info.size, info.mode, info.mtime, info.uname = len(content), 0o640, 10**9 + len(content), "who"
+            for field, value in fields.items():
+                setattr(info, field, value)
+            archive.addfile(info, io.BytesIO(content))
+    return file.getvalue()
 
 
-class TestWebDataset(FormatSuite):
+def list_members(first: int, count: int, tag: str = "") -> list[tuple[str, bytes]]:
+    """Return the members of so many records: an image, a text, and sometimes no text."""
+    members = []
+    for row in range(first, first + count):
+        members.append((f"d.x/{tag}{row:06d}.Img.JPG", bytes([row % 256]) * (row * 37 % 1500)))
+        if row % 5:
+            members.append((f"d.x/{tag}{row:06d}.txt", f"{tag} {row}".encode()))
+    return members
+
+
+def read_samples(content: bytes) -> list[Sample]:
+    """Return the records of an archive, whose members without a suffix are left out."""
+    samples: list[Sample] = []
+    with tarfile.open(fileobj=io.BytesIO(content), ignore_zeros=True) as archive:
+        for info in archive:
+            folder, _, base = info.name.rpartition("/")
+            stem, dot, suffix = base.partition(".")
+            if not (info.isreg() and dot and stem) or info.name.startswith("__"):
+                continue
+            file = archive.extractfile(info)
+            assert file is not None
+            key, member = f"{folder}/{stem}", (suffix, info.mode, int(info.mtime), file.read())
+            before = samples.pop() if samples and samples[-1].key == key else Sample(key, ())
+            samples.append(Sample(key, (*before.members, member)))
+    return samples
+
+
+def read_tar(path: Path) -> list[Sample]:
+    """Return the records of a file, compressed or not; raise if it is damaged."""
+    return read_samples(decompress_file(path))
+
+
+class TestWebDataset(FileSuite):
     format = FORMAT
-    kind = tarfile.GNU_FORMAT
-    compression = "none"
-    suffix = ".tar"
-    tag = ""
-    row_counts = (150, 1, 40)
+    kind, tag = tarfile.GNU_FORMAT, ""
+    compress = staticmethod(bytes)
     bulk_rows = 400
 
-    def make_inputs(self, folder: Path, row_counts: Sequence[int]) -> list[InputFile]:
-        inputs = []
-        for index, count in enumerate(row_counts):
-            path = folder / f"input {index}{self.suffix}"
-            content = make_tar(list_members(10_000 * index, count, folder.name + self.tag), self.kind)
-            path.write_bytes(COMPRESS[self.compression](content))
-            stamp, suffix = Stamp.of(path.stat()), split_suffix(path.name)
-            inputs.append(InputFile(name=str(path), path=path, stamp=stamp, suffix=suffix))
-        return inputs
+    def write_input(self, path: Path, index: int, count: int) -> None:
+        members = list_members(10_000 * index, count, path.parent.name + self.tag)
+        path.write_bytes(self.compress(make_tar(members, self.kind)))
 
     def read_back(self, path: Path) -> list[Sample]:
         return read_tar(path)
@@ -62,8 +96,7 @@ class TestWebDataset(FormatSuite):
 
 @pytest.mark.slow
 class TestPaxInZstd(TestWebDataset):
-    kind = tarfile.PAX_FORMAT
-    tag = "é" * 90
-    suffix, compression = ".tar.zst", "zstd"
+    kind, tag = tarfile.PAX_FORMAT, "é" * 90
+    compressed, compress = ".zst", staticmethod(zstandard.ZstdCompressor().compress)
     row_counts = (80, 1, 20)
     write_options = WriteOptions(compression="gzip")

@@ -6,11 +6,13 @@ from abc import abstractmethod
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from recshuf.interfaces import Sink
+from recshuf.interfaces import Sink, Target
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from contextlib import ExitStack
     from io import FileIO
+    from pathlib import Path
 
     import numpy as np
     from numpy.typing import NDArray
@@ -59,3 +61,16 @@ class FileSink(Sink):
         if files is not None:
             with suppress(OSError, ValueError):
                 files.close()
+
+
+class FileTarget(Target):
+    """Opens shards that one thread writes, each by a call of `open_sink`; a sink takes so much memory."""
+
+    def __init__(self, suffix: str, open_sink: Callable[[Path], Sink], sink_bytes: int) -> None:
+        self.suffix, self._open_sink, self._sink_bytes = suffix, open_sink, sink_bytes
+
+    def sink_bytes(self, threads: int) -> int:  # noqa: ARG002 - one thread writes
+        return self._sink_bytes
+
+    def open(self, path: Path, threads: int) -> Sink:  # noqa: ARG002 - as above
+        return self._open_sink(path)

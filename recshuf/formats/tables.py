@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from recshuf.formats import TABLES, load_format
-from recshuf.formats.metadata import MetadataUnion
-from recshuf.formats.parquet.metadata import adopt, read_metadata, settle_copies
+from recshuf.formats.arrow.source import unite
 from recshuf.formats.parquet.types import dense_schema
-from recshuf.formats.parquet.union import SchemaUnion, pick_columns
 from recshuf.interfaces import Fragment, HeldTables, Source, TableDecoder
 from recshuf.records.conforming import conform
 
@@ -56,31 +54,12 @@ class TableSource(Source):
         schemas = [part.schemas[place] for part, place in order]
         declared, self.metadata = parts[0].layout.schema, parts[0].metadata
         if kinds[1]:
-            declared = self._unite(schemas, options)
-            self.metadata, declared = self._unite_metadata(schemas, declared, options)
+            _, _, declared, self.metadata = unite(self.inputs, schemas, options)
+            if self.metadata.differences and self.metadata.differences not in self.notes:
+                self.notes += (self.metadata.differences,)
         held = self._hold(parts[0], declared)
         self.layout = known.layout_of_tables(held, parts[1].layout if kinds[1] else None)
         self.schema = dense_schema(self.layout.schema)
-
-    def _unite(self, schemas: list[pa.Schema], options: ReadOptions) -> pa.Schema:
-        union = SchemaUnion(widens=options.widens)
-        for summary, schema in zip(self.inputs, schemas, strict=True):
-            union.add(schema, summary.name)
-        picks = pick_columns(union.schema, replace(options, field=None))
-        fields = [union.schema.field(pick) for pick in picks]
-        return settle_copies(union.schema.metadata, schemas[0], pa.schema(fields))
-
-    def _unite_metadata(self, schemas: list[pa.Schema], declared: pa.Schema, options: ReadOptions) -> Any:
-        """Return what the inputs say of the records, and the schema with what the first one does not say."""
-        union = MetadataUnion(is_lenient=options.first_metadata)
-        for index, (summary, schema) in enumerate(zip(self.inputs, schemas, strict=True)):
-            if summary.record_count != 0 or not index:
-                values = read_metadata(schema, options.columns) if options.field is None else {}
-                union.add(index, summary.name, values, columns=frozenset(schema.names), origin=schema)
-        metadata, taken = union.merge()
-        if metadata.differences and metadata.differences not in self.notes:
-            self.notes += (metadata.differences,)
-        return metadata, adopt(declared, taken) if taken else declared
 
     def _hold(self, source: Any, declared: pa.Schema) -> HeldTables:
         heads = (source.find_head(index, _HEAD_ROWS) for index in range(len(source.inputs)))

@@ -42,6 +42,8 @@ FRAME_BYTES = HEAD_BYTES + TAIL_BYTES
 _LENGTH = struct.Struct("<Q")
 _MASK = 0xA282EAD8
 _POLYNOMIAL = np.uint32(0x82F63B78)
+_OF_ZEROS = np.uint32(0x8C28B28A)
+"""CRC of eight bytes of 0."""
 COLUMN = "record"
 _TABLE = pa.schema([pa.field(COLUMN, pa.large_binary(), nullable=False)])
 _TYPES = (pa.binary(), pa.large_binary(), pa.string(), pa.large_string())
@@ -50,13 +52,13 @@ _AGAIN = "copy or write the file again"
 
 
 def _make_tables() -> NDArray[np.uint32]:
-    """Return, for each distance of a byte to the end of eight bytes and each byte, what it adds to their CRC."""
+    """Return, for each place of a byte among eight and each byte, what it adds to their CRC."""
     table = np.arange(256, dtype=np.uint32)
     for _ in range(8):
         table = (table >> np.uint32(1)) ^ np.where(table & 1, _POLYNOMIAL, np.uint32(0))
     tables = [table]
     for _ in range(7):
-        tables.append(table[tables[-1] & 0xFF] ^ (tables[-1] >> np.uint32(8)))
+        tables.insert(0, table[tables[0] & 0xFF] ^ (tables[0] >> np.uint32(8)))
     return np.stack(tables)
 
 
@@ -74,11 +76,7 @@ def checksum_lengths(lengths: NDArray[np.uint8]) -> NDArray[np.uint32]:
     >>> hex(checksum_lengths(np.array([[5, 0, 0, 0, 0, 0, 0, 0]], np.uint8))[0])
     '0x3e04b2ea'
     """
-    crcs = np.zeros(len(lengths), np.uint32)
-    for index in range(8):
-        flipped = lengths[:, index] ^ (0xFF if index < 4 else 0)
-        crcs ^= _TABLES[7 - index][flipped]
-    return mask(~crcs)
+    return mask(np.bitwise_xor.reduce(_TABLES[range(8), lengths], axis=1) ^ _OF_ZEROS)
 
 
 def find_checksum() -> Callable[[bytes], int]:
@@ -232,11 +230,11 @@ class FrameSource(LineSource):
         return FrameDecoder(self.options)
 
     def checker(self) -> Decoder:
-        return FrameChecker(self.options, SCHEMA)
+        return FrameDecoder(self.options, SCHEMA)
 
 
 class FrameDecoder(TableDecoder):
-    """Turns frames into a column of their payloads."""
+    """Turns frames into a column of their payloads; given the schema of frames, it only tells those whose payload is damaged."""
 
     def __init__(self, options: ReadOptions, schema: pa.Schema = _TABLE) -> None:
         super().__init__(schema)
@@ -252,15 +250,10 @@ class FrameDecoder(TableDecoder):
         return BadRecords(bad, ["its checksum differs"] * bad.size) if bad.size else None
 
     def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if self.schema is SCHEMA:
+            return batch
         payloads = pc.binary_slice(batch.column(0), HEAD_BYTES, -TAIL_BYTES)
         return pa.RecordBatch.from_arrays([payloads], schema=_TABLE)
-
-
-class FrameChecker(FrameDecoder):
-    """Tells frames whose payload is damaged, and keeps the others."""
-
-    def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        return batch
 
 
 def _check_schema(schema: pa.Schema) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from recshuf.formats.options import DATASETS, KEEP_OTHERS
@@ -58,10 +59,12 @@ class _ArrayFormat(Format):
         return FixedSource(inputs, options, is_npy=self.traits.name == "npy")
 
     def open_target(self, schema: pa.Schema, layout: Any, options: WriteOptions) -> Target:  # noqa: ARG002 - none applies
-        from recshuf.formats.arrays.fixed import FixedTarget
+        from recshuf.formats.arrays.fixed import FixedSink
         from recshuf.formats.arrays.layout import find_layout
+        from recshuf.formats.files import FileTarget
 
-        return FixedTarget(layout or find_layout(schema, is_npy=self.traits.name == "npy"))
+        known = layout or find_layout(schema, is_npy=self.traits.name == "npy")
+        return FileTarget(self.traits.suffixes[0], partial(FixedSink, layout=known), 1 << 20)
 
     def restore_decoder(self, stored: StoredInputs) -> Decoder:
         from recshuf.formats.arrays.layout import ArrayDecoder
@@ -119,10 +122,10 @@ class NpzFormat(_ArrayFormat):
         return ArchiveSource(inputs, options)
 
     def open_target(self, schema: pa.Schema, layout: Any, options: WriteOptions) -> Target:
-        from recshuf.formats.arrays.archive import ArchiveTarget
+        from recshuf.formats.arrays.archive import open_target
         from recshuf.formats.arrays.layout import find_archive_layout
 
-        return ArchiveTarget(layout or find_archive_layout(schema), options)
+        return open_target(layout or find_archive_layout(schema), options)
 
 
 NPY, NPZ, BINARY = NpyFormat(), NpzFormat(), BinaryFormat()

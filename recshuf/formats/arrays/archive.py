@@ -14,6 +14,7 @@ import zipfile
 import zlib
 from contextlib import ExitStack, contextmanager
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import IO, TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -31,9 +32,9 @@ from recshuf.formats.arrays.layout import (
     make_header,
     parse_header,
 )
-from recshuf.formats.files import FileSink, write_all
+from recshuf.formats.files import FileSink, FileTarget, write_all
 from recshuf.formats.options import DATASETS, KEEP_OTHERS
-from recshuf.interfaces import RowFragment, Target
+from recshuf.interfaces import RowFragment
 from recshuf.storage.reading.local import opener_of, read_head
 from recshuf.system.files import BehindFile
 
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from recshuf.interfaces import Fragment, InputFile, ReadOptions, Sink, WriteOptions
+    from recshuf.interfaces import Fragment, InputFile, ReadOptions, WriteOptions
 
 
 _BUFFER_BYTES = 1 << 20
@@ -147,9 +148,7 @@ class _ArrayReader:
                 content = self._whole[first : first + count].tobytes()
             if len(content) != count * self._size:
                 raise EOFError("it ends before its last row")
-        return pa.FixedSizeBinaryArray.from_buffers(
-            pa.binary(self._size), count, [None, pa.py_buffer(content)]
-        )
+        return pa.Array.from_buffers(pa.binary(self._size), count, [None, pa.py_buffer(content)])
 
     def finish(self) -> None:
         """Compare the checksum, which the end of the array brings."""
@@ -291,21 +290,12 @@ def _find_counting(file: _File) -> Iterator[str]:
             yield repr(name)
 
 
-class ArchiveTarget(Target):
-    """Shards of one layout, of native records or of tables."""
-
-    suffix = ".npz"
-
-    def __init__(self, layout: ArchiveLayout, options: WriteOptions) -> None:
-        self._layout, self._level = layout, options.compression_level
-        is_packed = (options.compression or layout.compression) != "none"
-        self._method = zipfile.ZIP_DEFLATED if is_packed else zipfile.ZIP_STORED
-
-    def sink_bytes(self, threads: int) -> int:  # noqa: ARG002 - one thread writes
-        return 2 * _BUFFER_BYTES + sum(map(len, self._layout.others.values()))
-
-    def open(self, path: Path, threads: int) -> Sink:  # noqa: ARG002 - as above
-        return ArchiveSink(path, self._layout, self._method, self._level)
+def open_target(layout: ArchiveLayout, options: WriteOptions) -> FileTarget:
+    """Return the target for shards of one layout, of native records or of tables."""
+    is_packed = (options.compression or layout.compression) != "none"
+    method = zipfile.ZIP_DEFLATED if is_packed else zipfile.ZIP_STORED
+    open_sink = partial(ArchiveSink, layout=layout, method=method, level=options.compression_level)
+    return FileTarget(".npz", open_sink, 2 * _BUFFER_BYTES + sum(map(len, layout.others.values())))
 
 
 class ArchiveSink(FileSink):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -25,7 +25,8 @@ from recshuf.formats.arrays.layout import (
     parse_header,
 )
 from recshuf.formats.files import FileSink, fill, write_all
-from recshuf.interfaces import InputSummary, RowFragment, Source, Target, open_input
+from recshuf.interfaces import InputSummary, RowFragment, Source, open_input
+from recshuf.records.arrays import wrap_values
 from recshuf.system.files import BehindFile
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from recshuf.formats.arrays.layout import Layout
-    from recshuf.interfaces import BatchLimits, Decoder, Fragment, InputFile, ReadOptions, Sink, ValueReader
+    from recshuf.interfaces import BatchLimits, Decoder, Fragment, InputFile, ReadOptions, ValueReader
 
 
 class _File(NamedTuple):
@@ -110,23 +111,19 @@ class FixedSource(ArraySource):
 
 
 def _read_rows(file: _File, first: int, count: int) -> pa.RecordBatch:
-    layout, handle = file.layout, open_input(file.file)
+    layout = file.layout
     items = prod(layout.shape) if file.by_columns else 1
     width = layout.row_bytes // items
     content = np.empty((items, count * width), np.uint8)
-    try:
+    with closing(open_input(file.file)) as handle:
         for item in range(items):
             place = file.start + (item * file.rows + first) * width
             if fill(handle, place, content[item]):
                 problem = "ends before its last record"
                 raise InputError(file.file.name, problem, place=f"row {first}", remedy=DAMAGED)
-    finally:
-        handle.close()
     if file.by_columns:
         content = _turn(content.reshape(*reversed(layout.shape), count, width))
-    column = pa.FixedSizeBinaryArray.from_buffers(
-        pa.binary(layout.row_bytes), count, [None, pa.py_buffer(content)]
-    )
+    column = wrap_values(content.reshape(count, layout.row_bytes), pa.binary(layout.row_bytes))
     return pa.RecordBatch.from_arrays([column], schema=layout.schema)
 
 
@@ -138,8 +135,7 @@ def _turn(content: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 def _open_npy(file: InputFile) -> _File:
     """Return a file of NumPy, once its header is read."""
-    handle = open_input(file)
-    try:
+    with closing(open_input(file)) as handle:
         size, head = handle.stamp.size, handle.read_at(0, HEAD_BYTES)
         if not head:
             raise InputError(file.name, "is empty (0 bytes), not an array of NumPy")
@@ -148,8 +144,6 @@ def _open_npy(file: InputFile) -> _File:
             raise InputError(file.name, "has no header of NumPy", remedy=remedy)
         if count_header(head) > len(head):
             head = handle.read_at(0, count_header(head))
-    finally:
-        handle.close()
     header = parse_header(file.name, None, head)
     rows, layout = header.rows, header.layout
     if rows < 0:
@@ -184,11 +178,8 @@ def _open_binary(file: InputFile, options: ReadOptions) -> _File:
         problem = f"holds records of several lengths, which {file.companions[0].name} tells apart"
         remedy = "leave out --format; without that file, records of so many bytes are shuffled"
         raise InputError(file.name, problem, remedy=remedy)
-    handle = open_input(file)
-    try:
+    with closing(open_input(file)) as handle:
         whole, header = handle.stamp.size, handle.read_at(0, header_bytes)
-    finally:
-        handle.close()
     rows, rest = divmod(whole - len(header), size)
     if len(header) < header_bytes or rest:
         behind = f" behind a header of {header_bytes:,}" if header_bytes else ""
@@ -247,19 +238,6 @@ def _count_places(file: _File) -> list[int]:
         for place in range(0, len(header) - 3, 4)
         if int.from_bytes(header[place : place + 4], "little") in counts
     ]
-
-
-class FixedTarget(Target):
-    """Shards of one layout, of native records or of tables."""
-
-    def __init__(self, layout: FixedLayout) -> None:
-        self._layout, self.suffix = layout, ".npy" if layout.is_npy else ".bin"
-
-    def sink_bytes(self, threads: int) -> int:  # noqa: ARG002 - one thread writes
-        return 1 << 20
-
-    def open(self, path: Path, threads: int) -> Sink:  # noqa: ARG002 - as above
-        return FixedSink(path, self._layout)
 
 
 class FixedSink(FileSink):

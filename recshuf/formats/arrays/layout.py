@@ -49,12 +49,6 @@ class FixedLayout:
     header: bytes
     """What stands before the records of every shard; empty for NumPy, which counts them there."""
 
-    @classmethod
-    def of_rows(cls, dtype: np.dtype[Any], shape: tuple[int, ...]) -> FixedLayout:
-        """Return that of the rows of an array, whose axes these are."""
-        row_bytes = dtype.itemsize * prod(shape)
-        return cls(True, row_bytes, repr(np.lib.format.dtype_to_descr(dtype)), shape, b"")
-
     @property
     def dtype(self) -> np.dtype[Any]:
         """Type of the items of a record; void if it is only bytes."""
@@ -178,7 +172,8 @@ class Header(NamedTuple):
 
     @property
     def layout(self) -> FixedLayout:
-        return FixedLayout.of_rows(self.dtype, self.shape[1:])
+        descr, shape = repr(np.lib.format.dtype_to_descr(self.dtype)), self.shape[1:]
+        return FixedLayout(True, self.dtype.itemsize * prod(shape), descr, shape, b"")
 
 
 def count_header(head: bytes) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, cast
 
@@ -17,11 +17,11 @@ from recshuf.formats.metadata import MetadataUnion
 from recshuf.formats.parquet.metadata import adopt, read_metadata, settle, settle_copies
 from recshuf.formats.parquet.types import child_fields, dense_schema, dense_type, fit_index
 from recshuf.formats.parquet.union import SchemaUnion, columns_of, pick_columns
-from recshuf.interfaces import InputSummary, RowFragment, Source, TableDecoder
+from recshuf.interfaces import InputSummary, RowFragment, Source, TableDecoder, open_raw
 from recshuf.records.arrays import count_bytes
 from recshuf.records.batch import concat_batches
 from recshuf.records.conforming import conform
-from recshuf.storage.reading.local import opener_of, read_head
+from recshuf.storage.reading.local import read_head
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -65,25 +65,18 @@ class ArrowSource(Source):
     def __init__(self, inputs: Sequence[InputFile], options: ReadOptions) -> None:
         self._options = options
         self._files = [_look_into(file) for file in inputs]
-        union = SchemaUnion(widens=options.widens)
-        for file in self._files:
-            union.add(file.schema, file.file.name)
-        picks = cast("list[int]", pick_columns(union.schema, options))  # no column is added
-        names = {union.schema.names[pick] for pick in picks}
-        for file in self._files:
-            _check_types([field for field in file.schema if field.name in names], file.file.name)
-        chosen = pa.schema([union.schema.field(pick) for pick in picks])
-        declared = settle_copies(union.schema.metadata, self._files[0].schema, chosen)
+        self.inputs = tuple(map(_summarise, self._files))
         self.schemas = [file.schema for file in self._files]
+        union, picks, declared, self.metadata = unite(self.inputs, self.schemas, options)
+        names = {union.names[pick] for pick in picks}
         self._columns = []
         for file in self._files:
-            places = columns_of(union.schema, file.schema, file.file.name, [])
+            _check_types([field for field in file.schema if field.name in names], file.file.name)
+            places = columns_of(union, file.schema, file.file.name, [])
             self._columns.append([places[pick] for pick in picks])
         declared, dictionaries, lost = self._unite_dictionaries(declared)
-        declared, self.metadata = self._unite_metadata(declared, options)
         self.notes = tuple(filter(None, [self.metadata.differences, *lost, *map(_tell_plain, self._files)]))
         self.schema = dense_schema(declared)
-        self.inputs = tuple(map(_summarise, self._files))
         self.layout = self._choose_layout(declared, dictionaries)
 
     def fragments(self, input_index: int, block_bytes: int, max_record_bytes: int) -> Iterator[Fragment]:
@@ -131,17 +124,6 @@ class ArrowSource(Source):
     def decoder(self) -> Decoder:
         return TableDecoder(self.schema)
 
-    def _unite_metadata(self, declared: pa.Schema, options: ReadOptions) -> tuple[pa.Schema, Metadata]:
-        """Return the declared schema with what inputs say of the records and the first one does not, and all that is said."""
-        union = MetadataUnion(is_lenient=options.first_metadata)
-        for index, file in enumerate(self._files):
-            if options.field is None and (file.rows or not index):
-                said = read_metadata(file.schema, options.columns)
-                columns = frozenset(file.schema.names)
-                union.add(index, file.file.name, said, columns=columns, origin=file.schema)
-        metadata, taken = union.merge()
-        return adopt(declared, taken), metadata
-
     def _choose_layout(self, declared: pa.Schema, dictionaries: dict[int, pa.Array]) -> ArrowLayout:
         first = next((file for file in self._files if file.file.table is None), self._files[0])
         row_bytes = max(1.0, max(file.row_bytes for file in self._files))
@@ -174,6 +156,26 @@ class ArrowSource(Source):
                 lost.append(repr(column.name))
         note = f"{', '.join(lost)}: dictionaries inside of nested values are written as plain values"
         return declared, values, (note,) if lost else ()
+
+
+def unite(
+    inputs: Sequence[InputSummary], schemas: Sequence[pa.Schema], options: ReadOptions
+) -> tuple[pa.Schema, list[int], pa.Schema, Metadata]:
+    """Return the union of the schemas of inputs, its columns that options choose, and the schema of these, with all that is said.
+
+    What inputs say of the records and the first one does not, is in the schema, too.
+    """
+    union, said = SchemaUnion(widens=options.widens), MetadataUnion(is_lenient=options.first_metadata)
+    for index, (summary, schema) in enumerate(zip(inputs, schemas, strict=True)):
+        union.add(schema, summary.name)
+        if options.field is None and (summary.record_count != 0 or not index):
+            values, columns = read_metadata(schema, options.columns), frozenset(schema.names)
+            said.add(index, summary.name, values, columns=columns, origin=schema)
+    picks = cast("list[int]", pick_columns(union.schema, options))  # no column is added
+    chosen = pa.schema([union.schema.field(pick) for pick in picks])
+    declared = settle_copies(union.schema.metadata, schemas[0], chosen)
+    metadata, taken = said.merge()
+    return union.schema, picks, adopt(declared, taken), metadata
 
 
 def _read_parts(
@@ -219,14 +221,14 @@ def _look_into(file: InputFile) -> _File:
         return _look_into_table(file, file.table)
     is_file = _is_file_format(file)
     open_reader = pa.ipc.open_file if is_file else pa.ipc.open_stream
-    with _explained(file, lambda: "schema"), _opened(file) as opened, open_reader(opened) as reader:
+    with _explained(file, lambda: "schema"), open_raw(file) as opened, open_reader(opened) as reader:
         schema = reader.schema
         columns = _list_dictionaries(schema)
     rows, count, longest = 0, 0, 0
     dictionaries: dict[int, list[pa.Array]] = {column: [] for column in columns}
-    first: pa.RecordBatch | None = None
+    first_rows = size = 0
     with _explained(file, lambda: f"row {rows}"):
-        first = next(_read_batches(file, is_file=is_file), None)
+        first: pa.RecordBatch | None = next(_read_batches(file, is_file=is_file), None)
         if is_file or columns:
             # Without dictionaries, rows are counted in a column of numbers, which is read fastest.
             only = columns or [next((at for at, kind in enumerate(schema.types) if pt.is_primitive(kind)), 0)]
@@ -238,8 +240,7 @@ def _look_into(file: InputFile) -> _File:
                     _note_dictionary(dictionaries[column], found)
         if first is not None:
             first.validate(full=True)
-        size = 0 if first is None else _count_dense(first)
-    first_rows = 0 if first is None else first.num_rows
+            first_rows, size = first.num_rows, _count_dense(first)
     if first is not None and not (is_file or columns):
         stored = max(1, first.get_total_buffer_size())
         whole = file.stamp.size if file.stamp else stored
@@ -337,13 +338,6 @@ def _is_file_format(file: InputFile) -> bool:
     return head.startswith(MAGIC)
 
 
-@contextmanager
-def _opened(file: InputFile) -> Iterator[pa.NativeFile]:
-    raw = opener_of(file).open_raw()
-    with closing(raw), pa.PythonFile(raw, "r") as opened:
-        yield opened
-
-
 def _read_batches(
     file: InputFile, *, is_file: bool, columns: list[int] | None = None
 ) -> Iterator[pa.RecordBatch]:
@@ -352,7 +346,7 @@ def _read_batches(
         yield from file.table.batches()
         return
     options = pa.ipc.IpcReadOptions(included_fields=columns) if columns and is_file else None
-    with _opened(file) as opened:
+    with open_raw(file) as opened:
         if not is_file:
             with pa.ipc.open_stream(opened) as stream:
                 yield from stream
@@ -367,7 +361,7 @@ def _look_at_message(file: InputFile, *, is_file: bool) -> tuple[str, int]:
 
     pyarrow tells neither. The bytes are 0 if there is no batch.
     """
-    with _opened(file) as opened:
+    with open_raw(file) as opened:
         opened.seek(8 if is_file else 0)
         with suppress(pa.ArrowException, OSError):  # of what is damaged, reading tells
             for message in pa.ipc.MessageReader.open_stream(opened):

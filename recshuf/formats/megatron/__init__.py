@@ -57,14 +57,14 @@ class MegatronFormat(Format):
         return MegatronSource(inputs, options)
 
     def open_target(self, schema: pa.Schema, layout: Any, options: WriteOptions) -> Target:
-        from recshuf.formats.megatron.sink import MegatronTarget
+        from recshuf.formats.megatron.sink import open_target
 
         wanted = TOKEN_TYPE.of(options)
         if layout is not None and wanted is not None:
             raise UsageError(
                 f"--token-type {wanted}: tokens of megatron inputs keep their type; leave it out"
             )
-        return MegatronTarget(schema, layout, wanted)
+        return open_target(schema, layout, wanted)
 
     def check_appended(self, kept: Any, layout: Any) -> None:
         remedy = "begin a new store for them"

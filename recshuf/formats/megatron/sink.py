@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 from contextlib import ExitStack
+from functools import partial
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +16,10 @@ import numpy as np
 import pyarrow as pa
 
 from recshuf.errors import ConversionError
-from recshuf.formats.files import FileSink, write_all
+from recshuf.formats.files import FileSink, FileTarget, write_all
 from recshuf.formats.lines.cutting import view_records
 from recshuf.formats.megatron import CODES, MAGIC
 from recshuf.formats.megatron.source import END, HEAD, LENGTH, MODE, MegatronLayout, wrap_documents
-from recshuf.interfaces import Target
 from recshuf.records.arrays import is_any_list
 from recshuf.system.files import BehindFile
 
@@ -27,11 +27,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from numpy.typing import NDArray
-
-    from recshuf.interfaces import Sink
-
-
-_CHUNK = 1 << 16
 
 
 def find_layout(schema: pa.Schema, wanted: str | None) -> MegatronLayout:
@@ -45,9 +40,8 @@ def find_layout(schema: pa.Schema, wanted: str | None) -> MegatronLayout:
         problem = f"megatron holds lists of numbers, not {field.type}"
         raise ConversionError(field.name, problem, remedy="choose --to parquet")
     codes = {name: code for code, name in CODES.items()}
-    name = wanted or {"float": "float32", "double": "float64"}.get(
-        str(field.type.value_type), str(field.type.value_type)
-    )
+    said = str(field.type.value_type)
+    name = wanted or {"float": "float32", "double": "float64"}.get(said, said)
     if name not in codes:
         problem = f"megatron does not hold tokens of type {name}"
         raise ConversionError(field.name, problem, remedy="give --token-type int32, or int64")
@@ -88,42 +82,32 @@ def _flatten(
     return np.ascontiguousarray(values.to_numpy()).astype(dtype, copy=False), edges - edges[0]
 
 
-class MegatronTarget(Target):
-    """Shards of one layout."""
-
-    suffix = ".bin"
-
-    def __init__(self, schema: pa.Schema, layout: MegatronLayout | None, wanted: str | None) -> None:
-        self._is_table = layout is None
-        self._layout = layout or find_layout(schema, wanted)
-        if self._is_table and wanted is None and self._layout.dtype == END:
-            self.notes = (
-                "tokens are written as int64; --token-type int32, or uint16 if all are below 65,536, takes less space",
-            )
-
-    def sink_bytes(self, threads: int) -> int:  # noqa: ARG002 - one thread writes
-        return 8 << 20
-
-    def open(self, path: Path, threads: int) -> Sink:  # noqa: ARG002 - as above
-        return MegatronSink(path, self._layout, is_table=self._is_table)
+def open_target(schema: pa.Schema, layout: MegatronLayout | None, wanted: str | None) -> FileTarget:
+    """Return the target for shards of one layout; without one, for tables with tokens of a type that may be wanted."""
+    known = layout or find_layout(schema, wanted)
+    target = FileTarget(".bin", partial(MegatronSink, layout=known, is_table=layout is None), 8 << 20)
+    if layout is None and wanted is None and known.dtype == END:
+        target.notes = (
+            "tokens are written as int64; --token-type int32, or uint16 if all are below 65,536, takes less space",
+        )
+    return target
 
 
 class MegatronSink(FileSink):
     """One data set being written.
 
-    The index gets the lengths as they come. Ends of documents and modes, which stand behind all pointers, wait in files
-    without a name.
+    The index gets the lengths as they come. What stands behind all of them waits in files without a name: pointers, ends of
+    documents, and modes.
     """
 
     def __init__(self, path: Path, layout: MegatronLayout, *, is_table: bool) -> None:
-        self._layout, self._is_table, self._sequences = layout, is_table, 0
+        self._layout, self._is_table, self._sequences, self._place = layout, is_table, 0, 0
         with ExitStack() as files:
             self._tokens = files.enter_context(BehindFile(path, "xb"))
-            self._index = files.enter_context(path.with_suffix(".idx").open("x+b"))
-            self._ends = files.enter_context(TemporaryFile(dir=path.parent))
-            self._modes = files.enter_context(TemporaryFile(dir=path.parent))
+            self._index = files.enter_context(path.with_suffix(".idx").open("xb"))
             self._index.write(bytes(HEAD.size))
-            self._ends.write(bytes(END.itemsize))
+            self._waiting = [files.enter_context(TemporaryFile(dir=path.parent)) for _ in range(3)]
+            self._waiting[1].write(bytes(END.itemsize))
             super().__init__(files)
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -131,28 +115,19 @@ class MegatronSink(FileSink):
         (tokens, _), (lengths, offsets), *modes = map(view_records, documents.columns)
         write_all(self._tokens, tokens.data)
         self._index.write(lengths.data)
-        self._ends.write((self._sequences + offsets[1:] // LENGTH.itemsize).astype(END).data)
-        for values, _ in modes:
-            self._modes.write(values.data)
+        sizes = lengths.view(LENGTH) * END.type(self._layout.dtype.itemsize)
+        places = self._place + np.append(0, np.cumsum(sizes, dtype=END))
+        ends = self._sequences + offsets[1:] // LENGTH.itemsize
+        parts: list[NDArray[Any]] = [places[:-1].astype(END), ends.astype(END), *(part for part, _ in modes)]
+        for file, part in zip(self._waiting, parts, strict=False):
+            file.write(part.data)
         self._count += batch.num_rows
-        self._sequences += lengths.size // LENGTH.itemsize
+        self._sequences += sizes.size
+        self._place = int(places[-1])
 
     def _complete(self) -> None:
-        self._write_pointers()
-        for spool in (self._ends, self._modes):
-            spool.seek(0)
-            shutil.copyfileobj(spool, self._index)
+        for file in self._waiting:
+            file.seek(0)
+            shutil.copyfileobj(file, self._index)
         self._index.seek(0)
         self._index.write(HEAD.pack(MAGIC, 1, self._layout.code, self._sequences, self._count + 1))
-
-    def _write_pointers(self) -> None:
-        """Write where each sequence begins behind the lengths, which are read again."""
-        place = 0
-        for first in range(0, self._sequences, _CHUNK):
-            self._index.seek(HEAD.size + LENGTH.itemsize * first)
-            count = min(_CHUNK, self._sequences - first)
-            lengths = np.frombuffer(self._index.read(LENGTH.itemsize * count), LENGTH)
-            ends = place + np.cumsum(lengths, dtype=END) * self._layout.dtype.itemsize
-            self._index.seek(HEAD.size + LENGTH.itemsize * self._sequences + END.itemsize * first)
-            self._index.write(np.append(place, ends[:-1]).astype(END).data)
-            place = int(ends[-1])

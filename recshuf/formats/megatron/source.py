@@ -10,6 +10,7 @@ A length counts tokens, a pointer bytes of the `.bin`. Document k has the sequen
 from __future__ import annotations
 
 import struct
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -71,8 +72,7 @@ class MegatronSource(Source):
 
     def fragments(self, input_index: int, block_bytes: int, max_record_bytes: int) -> Iterator[Fragment]:
         pair, limits = self._pairs[input_index], self._options.limit(block_bytes, max_record_bytes)
-        handle = open_input(pair.beside)
-        try:
+        with closing(open_input(pair.beside)) as handle:
             for first in range(0, pair.documents, _DOCUMENTS):
                 ends = pair.read(handle, _ENDS, first, min(_DOCUMENTS, pair.documents - first) + 1)
                 wrong = np.flatnonzero((np.diff(ends) < 0) | (ends[1:] > pair.sequences) | (ends[:-1] < 0))
@@ -82,8 +82,6 @@ class MegatronSource(Source):
                     raise pair.refuse(problem, f"row {first + row}")
                 for begin, stop in _cut(ends, _SEQUENCES):
                     yield from self._cut(pair, handle, first + begin, ends[begin : stop + 1], limits)
-        finally:
-            handle.close()
 
     def _cut(
         self, pair: Pair, handle: Handle, first: int, ends: NDArray[Any], limits: BatchLimits
@@ -106,33 +104,25 @@ class MegatronSource(Source):
         _check_sizes(pair, first, sizes, limits)
         for begin, stop in _cut(np.append(0, np.cumsum(sizes)), limits.block_bytes):
             part = slice(int(edges[begin]), int(edges[stop]))
-            arrays = (lengths[part], pointers[part], modes[part])
-            read = partial(self._read, pair, first + begin, edges[begin : stop + 1] - edges[begin], *arrays)
+            parts = tuple(values[part] for values in (lengths, pointers, modes))
+            read = partial(self._read, pair, first + begin, edges[begin : stop + 1] - edges[begin], parts)
             yield RowFragment(pair.file.name, first + begin, stop - begin, read, limits)
 
     def _read(
-        self,
-        pair: Pair,
-        row: int,
-        edges: NDArray[Any],
-        lengths: NDArray[Any],
-        pointers: NDArray[Any],
-        modes: NDArray[Any],
+        self, pair: Pair, row: int, edges: NDArray[Any], parts: tuple[NDArray[Any], ...]
     ) -> pa.RecordBatch:
-        """Return documents; `edges` says which of the sequences each has."""
+        """Return documents; `edges` says which each has of the sequences, whose lengths, pointers and modes are the parts."""
+        lengths, pointers, modes = parts
         places = np.append(0, np.cumsum(lengths, dtype=np.int64)) * self.layout.dtype.itemsize
         data = np.empty(places[-1], np.uint8)
         # Sequences that lie one behind the other are read at once.
         gaps = np.flatnonzero(np.diff(pointers) != np.diff(places[:-1])) + 1
-        handle = open_input(pair.file)
-        try:
+        with closing(open_input(pair.file)) as handle:
             for begin, stop in pairwise([0, *gaps.tolist(), lengths.size] if lengths.size else []):
                 if fill(handle, int(pointers[begin]), data[places[begin] : places[stop]]):
                     raise InputError(pair.file.name, "is shorter than when it was opened", place=f"row {row}")
-        finally:
-            handle.close()
-        parts = [(data, places[edges]), (lengths.astype(LENGTH), edges), (modes, edges)]
-        return wrap_documents(parts, self.schema)
+        columns = [(data, places[edges]), (lengths.astype(LENGTH), edges), (modes, edges)]
+        return wrap_documents(columns, self.schema)
 
     def skips_fragments(self, input_index: int) -> bool:  # noqa: ARG002 - the index of each says where its documents are
         return True
@@ -237,9 +227,8 @@ def open_pair(file: InputFile) -> Pair:
     if file.is_stream:
         problem = "is a stream, and a data set of Megatron is two files"
         raise InputError(file.name, problem, remedy="give their path")
-    handle = open_input(file)
-    byte_count, path = handle.stamp.size, file.path
-    handle.close()
+    with closing(open_input(file)) as handle:
+        byte_count, path = handle.stamp.size, file.path
     if file.companions:
         index = file.companions[0]
     elif path is None:
@@ -253,10 +242,8 @@ def open_pair(file: InputFile) -> Pair:
     except InputError as error:
         problem = f"its index {index.name} cannot be read: {error.problem}"
         raise InputError(file.name, problem, remedy="put it beside the file") from error
-    try:
+    with closing(handle):
         return _read_head(Pair(file, index, byte_count, 0, 0, 0, False, 0), handle)
-    finally:
-        handle.close()
 
 
 def _read_head(pair: Pair, handle: Handle) -> Pair:

@@ -51,7 +51,8 @@ RUN_KEYS = 1 << 17
 HASH_BYTES = 16
 KEYS_BYTES = 6 * RUN_KEYS * HASH_BYTES
 """Memory of a run, and of sorting it."""
-_EDGES = np.arange(1, 256, dtype=np.uint64) << np.uint64(56)
+_HASH = np.dtype(f"S{HASH_BYTES}")
+_EDGES = np.array([bytes([first]) for first in range(1, 256)], _HASH)
 
 
 class ArchiveError(Exception):
@@ -258,13 +259,12 @@ class KeySet:
 
     def _end_run(self) -> bytes | None:
         """Sort a run, and write it to the file, which only a second one needs."""
-        keys = np.frombuffer(b"".join(self._held), np.uint64).reshape(-1, 2)
+        run, twice = _sort(self._held)
         self._held = []
-        run, twice = _sort(keys)
         if len(run) < RUN_KEYS and self._file is None:
             return twice
         start = self._edges[-1][-1] if self._edges else 0
-        self._edges.append(start + np.concatenate([[0], np.searchsorted(run[:, 0], _EDGES), [len(run)]]))
+        self._edges.append(start + np.concatenate([[0], np.searchsorted(run, _EDGES), [len(run)]]))
         try:
             self._file = self._file or tempfile.TemporaryFile(dir=self.folder)  # noqa: SIM115 - `close` does
             self._file.write(run.tobytes())
@@ -283,11 +283,10 @@ class KeySet:
             begin, end = (HASH_BYTES * edges[number : number + 2]).tolist()
             self._file.seek(begin)
             pieces.append(self._file.read(end - begin))
-        return _sort(np.frombuffer(b"".join(pieces), np.uint64).reshape(-1, 2))[1]
+        return _sort(pieces)[1]
 
 
-def _sort(keys: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], bytes | None]:
-    """Return pairs of words in order, and a pair that occurs twice as bytes."""
-    keys = keys[np.lexsort((keys[:, 1], keys[:, 0]))]
-    twice = np.flatnonzero((keys[1:] == keys[:-1]).all(axis=1))
-    return keys, keys[twice[0]].tobytes() if twice.size else None
+def _sort(parts: Iterable[bytes]) -> tuple[NDArray[np.bytes_], bytes | None]:
+    """Return hashes in order, and one that occurs twice."""
+    run = np.sort(np.frombuffer(b"".join(parts), _HASH))
+    return run, run[1:][run[1:] == run[:-1]][:1].tobytes() or None

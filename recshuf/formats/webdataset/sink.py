@@ -157,7 +157,7 @@ class TarTarget(LineTarget):
         compression = layout.compression if layout else "none"
         # Native records, too, are taken in parts: what is made of a large batch is never all in memory.
         own = LineLayout(b"\n", b"", compression)
-        super().__init__(".tar", own, options, _take_records if layout else encode)
+        super().__init__(".tar", own, options, (lambda batch: batch.column(0)) if layout else encode)
         self.is_table = layout is None
         self.sees_all = layout is None or not layout.renames
         self._lock, self._keys = threading.Lock(), KeySet()
@@ -193,10 +193,6 @@ class TarTarget(LineTarget):
             f"{key} is that of several records{places}, which readers would take for one where they are neighbours",
             remedy="give each record a __key__ of its own" if self.is_table else "give --rename-keys",
         )
-
-
-def _take_records(batch: pa.RecordBatch) -> pa.LargeBinaryArray:
-    return batch.column(0)
 
 
 def _find_key(names: Iterable[str], twice: bytes) -> Iterator[tuple[str, str]]:

@@ -121,13 +121,12 @@ def walk(data: Bytes) -> tuple[Positions, int]:
     begins = ends = np.array(bounds, np.int64)
     if bounds[-1] + HEAD_BYTES > data.size:
         begins = begins[:-1]
-    if begins.size:
-        heads = np.lib.stride_tricks.sliding_window_view(data, HEAD_BYTES)[begins]
-        written = np.ascontiguousarray(heads[:, 8:]).view("<u4")[:, 0]
-        wrong = np.flatnonzero(written != checksum_lengths(heads[:, :8]))
-        if wrong.size:
-            return ends[1 : wrong[0] + 1], int(begins[wrong[0]])
-    return ends[1:], -1
+    if not begins.size:
+        return ends[1:], -1
+    heads = np.lib.stride_tricks.sliding_window_view(data, HEAD_BYTES)[begins]
+    written = np.ascontiguousarray(heads[:, 8:]).view("<u4")[:, 0]
+    wrong = np.flatnonzero(written != checksum_lengths(heads[:, :8]))
+    return ends[1:], int(begins[wrong[0]]) if wrong.size else -1
 
 
 class FrameFragment(CutFragment):

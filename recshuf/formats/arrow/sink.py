@@ -66,7 +66,6 @@ class ArrowTarget(Target):
         self._level = options.compression_level
         self._drop_page_cache = options.drop_page_cache
         self._make_options()
-        self._check_types()
 
     def sink_bytes(self, threads: int) -> int:  # noqa: ARG002 - Arrow compresses with its own
         return _COPIES * max(self._layout.batch_bytes, BATCH_BYTES) + _FILE_BUFFER_BYTES
@@ -110,16 +109,6 @@ class ArrowTarget(Target):
         name = {"lz4": "lz4_frame"}.get(self._codec, self._codec)
         codec = None if name == "none" else pa.Codec(name, self._level)
         return pa.ipc.IpcWriteOptions(compression=codec, use_threads=use_threads)
-
-    def _check_types(self) -> None:
-        for column in self.declared:
-            try:
-                schema = pa.schema([column])
-                with pa.ipc.new_stream(pa.BufferOutputStream(), schema) as writer:
-                    writer.write_batch(pa.RecordBatch.from_arrays([pa.nulls(0, column.type)], schema=schema))
-            except (pa.ArrowException, NotImplementedError) as error:
-                problem = f"Arrow IPC cannot hold type {column.type}: {error}"
-                raise ConversionError(column.name, problem, remedy="convert it first") from error
 
 
 class _Counted:

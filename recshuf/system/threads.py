@@ -77,6 +77,35 @@ class Pool(ThreadPoolExecutor):
                 _join(thread, deadline)
 
 
+class TaskQueue:
+    """Runs work in threads, and uses the results in order in the caller's thread; if there is one, that does all work."""
+
+    def __init__(self, threads: int) -> None:
+        self._pool = Pool(threads, "encode") if threads > 1 else None
+        self._most = threads
+        self._waiting: deque[tuple[Future[Any], Callable[[Any], None]]] = deque()
+
+    def put(self, work: Callable[[], T], use: Callable[[T], None]) -> None:
+        """Submit work whose result is used in order; wait if too much is in progress."""
+        if self._pool is None:
+            use(work())
+            return
+        self.drain(self._most)
+        self._waiting.append((self._pool.submit(work), use))
+
+    def drain(self, most: int = 0) -> None:
+        """Wait until no more than so much work waits to be used."""
+        while len(self._waiting) > most:
+            future, use = self._waiting.popleft()
+            use(future.result())
+
+    def close(self) -> None:
+        """Cancel pending work. Idempotent."""
+        self._waiting.clear()
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+
+
 class TransientPool:
     """A pool of at most so many threads at a time, which end as soon as nothing waits: nobody must shut it down."""
 

@@ -18,7 +18,7 @@ from recshuf.formats.hdf5.inventory import find_scalar_obstacle
 from recshuf.formats.hdf5.roles import SAME_VARIABLES, SHAPE, is_of_variables
 from recshuf.formats.hdf5.signs import LEAVE_OUT, shorten
 from recshuf.formats.hdf5.storage import check_access, check_chunks, read_column, read_storage
-from recshuf.formats.hdf5.template import BOOKKEEPING, read_pieces
+from recshuf.formats.hdf5.template import BOOKKEEPING, make_buffer, read_pieces
 from recshuf.formats.hdf5.types import (
     Kind,
     describe_type,
@@ -245,16 +245,15 @@ def _describe(source: h5a.AttrID | h5d.DatasetID, read: Callable[[Any, Any], obj
         return describe(None)
     if tid.detect_class(h5t.REFERENCE):
         return None
-    if holds_variable_length(tid):
-        if find_copy_obstacle(tid):
-            return None
-        values: Any = np.zeros(shape, tid.dtype)
-        read(values, h5t.py_create(values.dtype))
+    is_variable = holds_variable_length(tid)
+    if is_variable and find_copy_obstacle(tid):
+        return None
+    values, memory_type = make_buffer(shape, tid)
+    read(values, memory_type)
+    if is_variable:
         return describe(values)
-    raw = np.zeros(prod(shape) * tid.get_size(), np.uint8)
-    read(raw, tid)
     dtype = find_dtype(tid)
-    return describe(raw.tobytes().hex() if dtype is None else raw.view(dtype).reshape(shape))
+    return describe(values.tobytes().hex() if dtype is None else values.view(dtype).reshape(shape))
 
 
 def _list_folders(paths: Iterable[str]) -> set[str]:

@@ -25,11 +25,11 @@ from recshuf.formats.hdf5.writers import (
     ListWriter,
     RowWriter,
     ShardFile,
-    TaskQueue,
     task_bytes,
 )
 from recshuf.interfaces import Sink, Target
 from recshuf.records.arrays import view_offsets
+from recshuf.system.threads import TaskQueue
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -175,7 +175,7 @@ class ImageCopier:
                     remedy = "delete it, or make it a dataset and give --keep-others"
                     raise InputError(name, problem, place=place, remedy=remedy)
                 if _count_values(attribute):
-                    values, memory_type = _make_buffer(attribute.shape, tid)
+                    values, memory_type = make_buffer(attribute.shape, tid)
                     attribute.read(values, memory_type)
                     copy.write(values, memory_type)
             elif key not in BOOKKEEPING and not self.lenient:
@@ -323,7 +323,7 @@ def read_pieces(source: h5d.DatasetID, tid: h5t.TypeID) -> Iterator[tuple[_Space
     if not _count_values(source):
         return
     if not source.shape:
-        values, memory_type = _make_buffer((), tid)
+        values, memory_type = make_buffer((), tid)
         source.read(h5s.ALL, h5s.ALL, values, memory_type)
         yield (h5s.ALL, h5s.ALL), values, memory_type
         return
@@ -335,7 +335,7 @@ def read_pieces(source: h5d.DatasetID, tid: h5t.TypeID) -> Iterator[tuple[_Space
     rows = max(1, rows // chunk_rows) * chunk_rows
     for start in range(0, row_count, rows):
         shape = (min(rows, row_count - start), *row_shape)
-        values, memory_type = _make_buffer(shape, tid)
+        values, memory_type = make_buffer(shape, tid)
         spaces = select_rows(source, start, shape[0], tuple(row_shape))
         source.read(*spaces, values, memory_type)
         yield spaces, values, memory_type
@@ -346,7 +346,7 @@ def _count_values(source: h5a.AttrID | h5d.DatasetID) -> int:
     return 0 if space.get_simple_extent_type() == h5s.NULL else space.get_simple_extent_npoints()
 
 
-def _make_buffer(shape: tuple[int, ...], tid: h5t.TypeID) -> tuple[NDArray[Any], h5t.TypeID]:
+def make_buffer(shape: tuple[int, ...], tid: h5t.TypeID) -> tuple[NDArray[Any], h5t.TypeID]:
     """Return an array for values, and their type in it: the stored bytes, or objects of h5py if the length varies."""
     if holds_variable_length(tid):
         values = np.zeros(shape, tid.dtype)

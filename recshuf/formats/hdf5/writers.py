@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 from abc import ABC, abstractmethod
-from collections import deque
 from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING
@@ -22,11 +21,9 @@ from recshuf.formats.hdf5.storage import Column, select_rows
 from recshuf.formats.hdf5.types import Kind, unwrap_values, wrap_rows
 from recshuf.records.arrays import view_bytes, view_offsets
 from recshuf.system.files import BehindFile
-from recshuf.system.threads import Pool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from concurrent.futures import Future
+    from collections.abc import Sequence
     from pathlib import Path
 
     import h5py
@@ -34,6 +31,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from recshuf.formats.hdf5.filters import Bytes, Pipeline
+    from recshuf.system.threads import TaskQueue
 
     _Offset = tuple[int, ...]
     _Chunk = tuple[int, Bytes]
@@ -126,35 +124,6 @@ class ShardFile:
         error.filename = str(self._path)
         self.error = error
         self._pretends = True
-
-
-class TaskQueue:
-    """Runs work in threads, and uses the results in order in the caller's thread; if there is one, that does all work."""
-
-    def __init__(self, threads: int) -> None:
-        self._pool = Pool(threads, "encode") if threads > 1 else None
-        self._most = threads
-        self._waiting: deque[tuple[Future[list[_Chunk]], Callable[[list[_Chunk]], None]]] = deque()
-
-    def put(self, work: Callable[[], list[_Chunk]], use: Callable[[list[_Chunk]], None]) -> None:
-        """Submit work whose result is used in order; wait if too much is in progress."""
-        if self._pool is None:
-            use(work())
-            return
-        self.drain(self._most)
-        self._waiting.append((self._pool.submit(work), use))
-
-    def drain(self, most: int = 0) -> None:
-        """Wait until no more than so much work waits to be used."""
-        while len(self._waiting) > most:
-            future, use = self._waiting.popleft()
-            use(future.result())
-
-    def close(self) -> None:
-        """Cancel pending work. Idempotent."""
-        self._waiting.clear()
-        if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
 
 
 def task_bytes(band_bytes: int, chunk_bytes: int, threads: int) -> int:

@@ -23,7 +23,7 @@ from recshuf.formats.parquet.types import child_fields, dense_type, is_extension
 from recshuf.records.conforming import conform
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     import pyarrow.parquet as pq
     from numpy.typing import NDArray
@@ -165,14 +165,17 @@ def _list_times(array: pa.Array) -> Iterator[pa.Array]:
         array = array.storage
     if pa.types.is_timestamp(array.type):
         yield array
-    elif pa.types.is_struct(array.type):
-        for child in array.flatten():
-            yield from _list_times(child)
-    elif pa.types.is_map(array.type):
-        yield from _list_times(array.keys)
-        yield from _list_times(array.items)
     elif child_fields(array.type):
-        yield from _list_times(array.flatten())
+        for child in _list_children(array):
+            yield from _list_times(child)
+
+
+def _list_children(array: pa.Array) -> list[pa.Array]:
+    """Return the arrays one level down, in the order of their fields."""
+    if pa.types.is_map(array.type):
+        return [array.keys, array.items]
+    parts: list[pa.Array] = array.flatten() if pa.types.is_struct(array.type) else [array.flatten()]
+    return parts
 
 
 def _find_problem(times: pa.Array, coarse: pa.Array, fine: pa.Array | None = None) -> str | None:
@@ -239,13 +242,7 @@ def _known_in(array: pa.Array) -> pa.DataType:
         return pa.null()
     if is_extension(kind) or not (children := child_fields(kind)):
         return kind
-    if pa.types.is_struct(kind):
-        parts = array.flatten()
-    elif pa.types.is_map(kind):
-        parts = [array.keys, array.items]
-    else:
-        parts = [array.flatten()]
-    pairs = zip(children, parts, strict=True)
+    pairs = zip(children, _list_children(array), strict=True)
     return with_children(kind, [child.with_type(_known_in(part)) for child, part in pairs])
 
 
@@ -276,13 +273,10 @@ def _fill(field: pa.Field, known: pa.DataType, union: pa.Field) -> pa.Field:
     are_alike = all(test(field.type) == test(union.type) for test in (pa.types.is_struct, pa.types.is_map))
     if is_extension(field.type) or not ours or not are_alike:
         return field
-    find: Callable[[int, pa.Field], pa.Field] = lambda place, child: (  # noqa: E731 - shorter than a named closure
-        next(other for other in theirs if other.name == child.name)
-        if pa.types.is_struct(field.type)
-        else theirs[place]
+    if pa.types.is_struct(field.type):
+        named = {other.name: other for other in reversed(theirs)}
+        theirs = [named[child.name] for child in ours]
+    parts = zip(ours, child_fields(known), theirs, strict=True)
+    return field.with_type(
+        with_children(field.type, [_fill(child, below.type, other) for child, below, other in parts])
     )
-    filled = [
-        _fill(child, below.type, find(place, child))
-        for place, (child, below) in enumerate(zip(ours, child_fields(known), strict=True))
-    ]
-    return field.with_type(with_children(field.type, filled))

@@ -23,7 +23,7 @@ from recshuf.formats.parquet.pages import (
     check_pages,
     list_chunks,
 )
-from recshuf.formats.parquet.types import is_narrow, list_paths
+from recshuf.formats.parquet.types import child_fields, is_narrow, walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,9 +56,11 @@ class DictionarySizes:
 
     def add(self, file: OpenFile, footer: Footer, column: int) -> None:
         leaves, field = footer.leaves([column]), footer.schema.field(column)
+        parts = walk(field, (field.name,))
+        paths = [(path, inner.type) for path, inner in parts if not child_fields(inner.type)]
         narrow = {
             leaf: self._columns.setdefault(path, _Values())
-            for leaf, (path, kind) in zip(leaves, list_paths(field.type, (field.name,)), strict=True)
+            for leaf, (path, kind) in zip(leaves, paths, strict=True)
             if is_narrow(kind)
         }
         for group, rows in enumerate(footer.group_rows):

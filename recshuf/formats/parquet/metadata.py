@@ -16,7 +16,7 @@ import pyarrow as pa
 from recshuf.dataclass import dataclass
 from recshuf.formats.meaning import Weight, describe, find_inside, flatten, is_counted, weigh
 from recshuf.formats.parquet.annotations import GROUP, OWN
-from recshuf.formats.parquet.types import child_fields, is_extension, with_children
+from recshuf.formats.parquet.types import is_extension, name_children, walk, with_children
 from recshuf.interfaces import MetadataKey
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def read_metadata(schema: pa.Schema, kept: Collection[str] | None = None) -> dic
     values: dict[MetadataKey, str] = {}
     for field in schema:
         if field.name in columns:
-            for path, inner in _walk(field, field.name):
+            for path, inner in walk(field, (field.name,)):
                 if is_extension(inner.type):
                     values[MetadataKey("field", path, _EXTENSION)] = _describe_extension(inner.type)
                 for key, value in (inner.metadata or {}).items():
@@ -150,7 +150,7 @@ def adopt(schema: pa.Schema, taken: Mapping[MetadataKey, pa.Schema]) -> pa.Schem
             encoded = _encode(key.name)
             value = next(
                 (inner.metadata or {})[encoded]
-                for path, inner in _walk(origin.field(key.path[0]), key.path[0])
+                for path, inner in walk(origin.field(key.path[0]), key.path[:1])
                 if path == key.path
             )
             index = schema.names.index(key.path[0])
@@ -179,26 +179,11 @@ def _adopt_inside(metadata: dict[bytes, bytes], given: Mapping[bytes, bytes], pa
 def _with_value(field: pa.Field, path: tuple[str, ...], key: bytes, value: bytes) -> pa.Field:
     if not path:
         return field.with_metadata({**(field.metadata or {}), key: value})
-    children = child_fields(field.type)
-    index = _name_children(field.type).index(path[0])
-    children[index] = _with_value(children[index], path[1:], key, value)
-    return field.with_type(with_children(field.type, children))
-
-
-def _walk(
-    field: pa.Field, name: str, above: tuple[str, ...] = ()
-) -> Iterator[tuple[tuple[str, ...], pa.Field]]:
-    """Yield a field and all inside of it, each with its path; elements of lists have one name."""
-    path = (*above, name)
-    yield path, field
-    for child, inner in zip(child_fields(field.type), _name_children(field.type), strict=True):
-        yield from _walk(child, inner, path)
-
-
-def _name_children(kind: pa.DataType) -> list[str]:
-    if pa.types.is_map(kind):
-        return ["key", "value"]
-    return [field.name if pa.types.is_struct(kind) else "element" for field in child_fields(kind)]
+    pairs = name_children(field.type)
+    changed = [
+        _with_value(child, path[1:], key, value) if name == path[0] else child for name, child in pairs
+    ]
+    return field.with_type(with_children(field.type, changed))
 
 
 def _encode(key: str) -> bytes:

@@ -8,7 +8,6 @@ written all row groups.
 from __future__ import annotations
 
 import io
-from collections import deque
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, BinaryIO, cast
@@ -25,11 +24,10 @@ from recshuf.formats.parquet.types import leaf_types
 from recshuf.interfaces import RowBuffer, Sink, Target, WriteOptions
 from recshuf.records.conforming import check_digits, conform, has_decimals
 from recshuf.system.files import BehindFile
-from recshuf.system.threads import Pool
+from recshuf.system.threads import TaskQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-    from concurrent.futures import Future
     from pathlib import Path
 
     import pyarrow.parquet as pq
@@ -97,8 +95,8 @@ class ParquetSink(Sink):
         self._closes = closes
         self._plan = plan
         self._encoders = encoders
-        self._pool = Pool(encoders, "encode") if encoders > 1 else None
-        self._encoded: deque[Future[EncodedGroup]] = deque()
+        self._tasks = TaskQueue(encoders)
+        self._has_groups = False
         self._assembly = Assembly(stream, plan.annotations)
         self._first_rows = FirstRows() if plan.row_group_rows is None else None
         self._dictionaries = plan.dictionaries or []
@@ -130,9 +128,9 @@ class ParquetSink(Sink):
             if self._first_rows is not None:
                 self._learn(self._first_rows, rest.columns)
             # A file without rows has the schema of a row group, too.
-            if rest.num_rows or not (self._encoded or self._assembly.group_count):
+            if rest.num_rows or not self._has_groups:
                 self._write_group(rest.columns)
-            self._write_encoded(0)
+            self._tasks.drain()
             self._assembly.finish()
             self._close_stream()
         finally:
@@ -140,8 +138,7 @@ class ParquetSink(Sink):
 
     def abort(self) -> None:
         self._is_open = False
-        if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
+        self._tasks.close()
         with suppress(OSError, ValueError):
             self._close_stream()
 
@@ -163,17 +160,10 @@ class ParquetSink(Sink):
 
     def _write_group(self, columns: list[pa.ChunkedArray]) -> None:
         """Start encoding a row group, and write finished ones; the list is emptied."""
-        if self._pool is None:
-            self._assembly.append(self._encode(columns))
-            return
-        self._encoded.append(self._pool.submit(self._encode, columns))
+        self._has_groups = True
+        self._tasks.put(partial(self._encode, columns), self._assembly.append)
         # The next one is collected meanwhile and takes as much memory.
-        self._write_encoded(self._encoders - 1)
-
-    def _write_encoded(self, left: int) -> None:
-        """Write row groups in order, until so many are left."""
-        while len(self._encoded) > left:
-            self._assembly.append(self._encoded.popleft().result())
+        self._tasks.drain(self._encoders - 1)
 
     def _encode(self, columns: list[pa.ChunkedArray]) -> EncodedGroup:
         table = self._prepared_table(columns)

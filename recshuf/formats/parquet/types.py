@@ -10,7 +10,7 @@ from recshuf.records.arrays import FLAT, is_any_list
 from recshuf.records.conforming import with_value_field
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     Path = tuple[str, ...]
     """Names of a column and of the fields below it that lead to a Parquet column."""
@@ -34,28 +34,30 @@ def is_narrow(kind: pa.DataType) -> bool:
     return bool(pa.types.is_dictionary(kind) and kind.index_type.bit_width < 32)
 
 
+def map_leaves(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    """Return a type with what is inside of it changed, at any depth; extension types have nothing inside."""
+    if kind.id in FLAT:
+        return kind
+    children = [] if is_extension(kind) else child_fields(kind)
+    changed = [child.with_type(map_leaves(child.type, change)) for child in children]
+    return with_children(kind, changed) if changed else change(kind)
+
+
 def dense_type(kind: pa.DataType) -> pa.DataType:
     """Return the type of the same values without dictionaries and views, at any depth.
 
     >>> dense_type(pa.struct({"a": pa.dictionary(pa.int8(), pa.string())}))
     StructType(struct<a: string>)
     """
-    if kind.id in FLAT:
-        return kind
-    if pa.types.is_dictionary(kind):
-        return dense_type(kind.value_type)
-    if pa.types.is_nested(kind) and not is_extension(kind):
-        return with_children(kind, [_dense_field(child) for child in child_fields(kind)])
-    return _DENSE.get(str(kind), kind)
+    return map_leaves(kind, _dense_leaf)
 
 
-def _dense_field(field: pa.Field) -> pa.Field:
-    kind = field.type
-    return field if kind.id in FLAT else field.with_type(dense_type(kind))
+def _dense_leaf(kind: pa.DataType) -> pa.DataType:
+    return dense_type(kind.value_type) if pa.types.is_dictionary(kind) else _DENSE.get(str(kind), kind)
 
 
 def dense_schema(schema: pa.Schema) -> pa.Schema:
-    return pa.schema([_dense_field(field) for field in schema], metadata=schema.metadata)
+    return pa.schema([field.with_type(dense_type(field.type)) for field in schema], metadata=schema.metadata)
 
 
 def held_type(kind: pa.DataType) -> pa.DataType:
@@ -64,14 +66,12 @@ def held_type(kind: pa.DataType) -> pa.DataType:
     >>> held_type(pa.list_(pa.timestamp("s"))).value_type
     TimestampType(timestamp[ms])
     """
-    if kind.id in FLAT:
-        return kind
-    if pa.types.is_nested(kind) and not is_extension(kind):
-        held = [child.with_type(held_type(child.type)) for child in child_fields(kind)]
-        return with_children(kind, held)
-    if pa.types.is_timestamp(kind) and kind.unit == "s":
-        return pa.timestamp("ms", kind.tz)
-    return _HELD.get(str(kind), kind)
+    return map_leaves(kind, _held_leaf)
+
+
+def _held_leaf(kind: pa.DataType) -> pa.DataType:
+    is_coarse = pa.types.is_timestamp(kind) and kind.unit == "s"
+    return pa.timestamp("ms", kind.tz) if is_coarse else _HELD.get(str(kind), kind)
 
 
 def child_fields(kind: pa.DataType) -> list[pa.Field]:
@@ -140,7 +140,7 @@ def fit_indices(field: pa.Field, path: Path, counts: dict[Path, int | None]) -> 
     kind = field.type
     if is_narrow(kind):
         return field.with_type(fit_index(kind, counts.get(path)))
-    children = [fit_indices(child, (*path, step), counts) for step, child in _name_children(kind)]
+    children = [fit_indices(child, (*path, step), counts) for step, child in name_children(kind)]
     return field.with_type(with_children(kind, children)) if children else field
 
 
@@ -149,17 +149,18 @@ def widen_indices(schema: pa.Schema) -> pa.Schema:
     return pa.schema([fit_indices(field, (field.name,), {}) for field in schema], schema.metadata)
 
 
-def list_paths(kind: pa.DataType, path: Path) -> Iterator[tuple[Path, pa.DataType]]:
-    """Yield the path and type of each Parquet column of a type, in the file's order; `path` leads to it."""
-    children = _name_children(kind)
-    if not children:
-        yield path, kind
-    for step, child in children:
-        yield from list_paths(child.type, (*path, step))
+def walk(field: pa.Field, path: Path) -> Iterator[tuple[Path, pa.Field]]:
+    """Yield a field and all inside of it, each with its path; `path` leads to it."""
+    yield path, field
+    for step, child in name_children(field.type):
+        yield from walk(child, (*path, step))
 
 
-def _name_children(kind: pa.DataType) -> list[tuple[str, pa.Field]]:
+def name_children(kind: pa.DataType) -> list[tuple[str, pa.Field]]:
     """Return the part of a path for each child; files name the values of lists as they like."""
-    is_struct = pa.types.is_struct(getattr(kind, "storage_type", kind))
-    children = enumerate(child_fields(kind))
-    return [(child.name if is_struct else str(place), child) for place, child in children]
+    storage = kind.storage_type if is_extension(kind) else kind
+    names = ("key", "value") if pa.types.is_map(storage) else ("element",)
+    is_struct = pa.types.is_struct(storage)
+    return [
+        (child.name if is_struct else names[place], child) for place, child in enumerate(child_fields(kind))
+    ]

@@ -17,7 +17,7 @@ from recshuf.records.arrays import is_list_view, is_variable_list, split_path, s
 from recshuf.records.conforming import with_value_field
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Collection
 
     from recshuf.interfaces import ReadOptions
 
@@ -287,35 +287,26 @@ def _finer(left: pa.DataType, right: pa.DataType) -> str:
 
 
 def _unify_nested(left: pa.DataType, right: pa.DataType, path: str, *, widens: bool) -> pa.DataType:
-    unify = partial(_unify_fields, widens=widens)
-    if is_variable_list(left) and is_variable_list(right):
-        wide = right if pa.types.is_large_list(right) else left
-        return with_value_field(wide, unify(left.value_field, right.value_field, f"{path}.element"))
-    if (
-        pa.types.is_fixed_size_list(left)
-        and pa.types.is_fixed_size_list(right)
-        and left.list_size == right.list_size
+    unify, types = partial(_unify_fields, widens=widens), pa.types
+    are_fixed = types.is_fixed_size_list(left) and types.is_fixed_size_list(right)
+    if (is_variable_list(left) and is_variable_list(right)) or (
+        are_fixed and left.list_size == right.list_size
     ):
-        return with_value_field(left, unify(left.value_field, right.value_field, f"{path}.element"))
-    if pa.types.is_map(left) and pa.types.is_map(right):
+        wide = right if types.is_large_list(right) else left
+        return with_value_field(wide, unify(left.value_field, right.value_field, f"{path}.element"))
+    if types.is_map(left) and types.is_map(right):
         return pa.map_(
             unify(left.key_field, right.key_field, f"{path}.key"),
             unify(left.item_field, right.item_field, f"{path}.value"),
             keys_sorted=left.keys_sorted and right.keys_sorted,
         )
-    if pa.types.is_struct(left) and pa.types.is_struct(right):
-        return _unify_structs(left, right, path, widens=widens)
+    if types.is_struct(left) and types.is_struct(right):
+        ours, theirs = ({field.name: field for field in kind} for kind in (left, right))
+        if len(ours) == left.num_fields and len(theirs) == right.num_fields:
+            both = [
+                unify(field, theirs[name], f"{path}.{name}") if name in theirs else field.with_nullable(True)
+                for name, field in ours.items()
+            ]
+            new = [field.with_nullable(True) for name, field in theirs.items() if name not in ours]
+            return pa.struct([*both, *new])
     raise FieldClash(path, left, right)
-
-
-def _unify_structs(left: pa.StructType, right: pa.StructType, path: str, *, widens: bool) -> pa.DataType:
-    ours, theirs = {f.name: f for f in left}, {f.name: f for f in right}
-    if len(ours) < left.num_fields or len(theirs) < right.num_fields:
-        raise FieldClash(path, left, right)
-    unify: Callable[[str], pa.Field] = lambda name: (  # noqa: E731 - shorter than a named closure
-        _unify_fields(ours[name], theirs[name], f"{path}.{name}", widens=widens)
-        if name in theirs
-        else ours[name].with_nullable(True)
-    )
-    new = [theirs[name].with_nullable(True) for name in theirs if name not in ours]
-    return pa.struct([unify(name) for name in ours] + new)

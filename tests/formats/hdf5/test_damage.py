@@ -1,9 +1,11 @@
-"""Damage that HDF5 would not survive, or not notice, is found before it reads."""
+"""Damage that HDF5 would not survive, or not notice, is found before it reads; so are files that do harm otherwise."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import zlib
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,14 +16,38 @@ import pytest
 from recshuf.errors import InputError, UnavailableInputError
 from recshuf.formats.hdf5.contents import close_file, open_file, reading
 from recshuf.interfaces import InputFile
-from tests.support.formats.hdf5_bytes import find, patch, write_chunks
-from tests.support.formats.hdf5_tools import copy_through, open_source, read_all, read_column, read_values
-from tests.support.formats.hostile_tools import TINY, refusal
+from tests.support.formats.hdf5_tools import (
+    copy_through,
+    open_source,
+    patch,
+    read_all,
+    read_column,
+    read_values,
+    store,
+)
+from tests.support.formats.hostile_tools import GB, TINY, refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.support.processes.command_server import Server
+
+
+def find(path: Path, wanted: bytes) -> int:
+    """Return the only place of some bytes."""
+    content = path.read_bytes()
+    assert content.count(wanted) == 1
+    return content.index(wanted)
+
+
+def write_chunks(path: Path, chunks: list[bytes], masks: int = 0, **options: object) -> Path:
+    """Write a dataset ``x`` of gzip chunks of 64 rows of 16 bytes that hold these bytes."""
+    with h5py.File(path, "w") as file:
+        kind = {"compression": "gzip", **options}
+        made = file.create_dataset("x", (64 * len(chunks), 16), "u1", chunks=(64, 16), **kind)
+        for index, stored in enumerate(chunks):
+            made.id.write_direct_chunk((index * 64, 0), stored, masks)
+    return path
 
 
 @pytest.mark.parametrize("is_damaged", [False, True])
@@ -45,86 +71,25 @@ def test_a_disk_that_fails_is_no_damage(tmp_path: Path, where: str, is_damaged: 
     close_file(file)
 
 
-DAMAGES: dict[Callable[[Path], None], str] = {}
 CHUNKED = {"data": np.arange(300), "chunks": (100,)}
 DAMAGED_HEAP = r"heap of variable-length values at byte \d+ is damaged"
-
-
-def refused(said: str) -> Callable[[Callable[[Path], None]], Callable[[Path], None]]:
-    """Note what is said of a file with some damage."""
-
-    def note(damage: Callable[[Path], None]) -> Callable[[Path], None]:
-        DAMAGES[damage] = said
-        return damage
-
-    return note
+TOO_LONG = r"row 70 of dataset 'x': 2147483647 bytes are more than"
+MEMBERS = np.array(
+    [(row, "variable length", row / 2) for row in range(100)],
+    np.dtype([("id", "i4"), ("text", h5py.string_dtype()), ("value", "f8")], align=True),
+)
 
 
 def write(path: Path, **options: Any) -> int:
     """Write a dataset `x`, of 100 texts by default, and return the place of its second chunk, or of its rows."""
-    with h5py.File(path, "w") as file:
+    with h5py.File(path, "w", libver=options.pop("libver", "earliest")) as file:
         made = file.create_dataset("x", **options or {"data": ["variable length"] * 100})
         return made.id.get_chunk_info(1).byte_offset if made.chunks else made.id.get_offset()
 
 
-@refused(r"dataset 'x': the chunk at \(100,\) has 1 bytes instead of 804")
-def damage_chunk_size(path: Path) -> None:
-    """Let the index say that a chunk with a checksum has one byte: HDF5 would end the process."""
-    write(path, **CHUNKED, fletcher32=True)
-    patch(path, find(path, (804).to_bytes(4, "little") + bytes(4) + (100).to_bytes(8, "little")), b"\1\0\0\0")
-
-
-@refused(r"dataset 'x': the chunk at \(100,\) ends at byte \d+, beyond the end")
-def damage_chunk_place(path: Path) -> None:
-    offset = write(path, **CHUNKED)
-    end = path.stat().st_size - 799
-    patch(path, find(path, offset.to_bytes(8, "little")), end.to_bytes(8, "little"))
-
-
-@refused(r"dataset 'x': the chunk at \(0, 0\) has \d+ bytes instead of 1024")
-def damage_filter_mask(path: Path) -> None:
-    """Let a chunk pass for one that is not compressed."""
-    write_chunks(path, [zlib.compress(bytes(1024))], masks=1)
-
-
-@refused("checksum")
-def damage_chunk_index(path: Path) -> None:
-    """Break the checksum of a B-tree, over which HDF5 falls when it reckons up an object."""
-    with h5py.File(path, "w", libver="latest") as file:
-        file.create_dataset("x", data=np.zeros((30, 30)), chunks=(10, 10), maxshape=(None, None))
-    place = find(path, b"BTHD")
-    patch(path, place + 14, bytes([path.read_bytes()[place + 14] ^ 1]))
-
-
-@refused(DAMAGED_HEAP)
-def damage_heap(path: Path) -> None:
-    """Zero half of a heap, as a lost sector would: HDF5 would walk on the spot forever."""
-    write(path)
-    patch(path, find(path, b"GCOL") + 1024, bytes(2048))
-
-
-@refused(DAMAGED_HEAP)
-def damage_heap_sizes(path: Path) -> None:
-    """Let an object seem longer, so that what follows is taken from inside of others."""
+def write_lists(path: Path) -> None:
     with h5py.File(path, "w") as file:
         file.create_dataset("x", (100,), h5py.vlen_dtype("i8"))[:] = np.zeros(3, "i8")
-    place = find(path, b"GCOL")
-    assert path.read_bytes()[place + 24] == 24
-    patch(path, place + 24, b"\x20")
-
-
-@refused(DAMAGED_HEAP)
-def damage_heap_index(path: Path) -> None:
-    """Let an object pass for free space, after which a walk is out of step."""
-    write(path)
-    patch(path, find(path, b"GCOL") + 16 + 32 * 50, b"\0")
-
-
-@refused(DAMAGED_HEAP)
-def damage_heap_end(path: Path) -> None:
-    """Let the last object reach over the end of its heap."""
-    write(path, data=["variable length"])
-    patch(path, find(path, b"GCOL") + 24, (4096).to_bytes(8, "little"))
 
 
 def write_scales(path: Path) -> None:
@@ -134,75 +99,101 @@ def write_scales(path: Path) -> None:
         file["x"].dims[0].attach_scale(file["t"])
 
 
-@refused("a type of variable length is damaged")
-def damage_scales(path: Path) -> None:
-    """Give the list of scales a kind of variable length that there is not."""
-    write_scales(path)
-    name = find(path, b"DIMENSION_LIST\0")
-    assert path.read_bytes()[name + 16 : name + 18] == b"\x19\0"
-    patch(path, name + 17, b"\4")
-
-
-@refused("a dimension scale is damaged")
-def damage_scale_mark(path: Path) -> None:
-    write_scales(path)
-    patch(path, find(path, b"DIMENSION_SCALE\0") + 2, b"\0")
-
-
-@refused("rows 0 to 300 of dataset 'x': cannot be read")
-def damage_shuffle(path: Path) -> None:
-    """Let bytes have been shuffled for another size of elements."""
-    write(path, **CHUNKED, compression=4, shuffle=True)
-    name = find(path, b"shuffle\0")
-    assert path.read_bytes()[name + 8 : name + 16] == b"\x08" + bytes(7)
-    patch(path, name + 8, b"\0")
-
-
-@refused(DAMAGED_HEAP)
-def damage_attribute_heap(path: Path) -> None:
+def write_mark(path: Path) -> None:
+    """Write an attribute that is read to tell what the datasets are."""
     with h5py.File(path, "w") as file:
         file["x"] = np.arange(3)
-        file.attrs["text"] = "of variable length"
-    patch(path, find(path, b"GCOL") + 16, bytes(4080))
+        file.attrs["encoding-type"] = "of variable length"
 
 
-@refused(r"row 70 of dataset 'x': 2147483647 bytes are more than")
-def damage_length(path: Path) -> None:
-    """Let a value claim gigabytes, which HDF5 would reserve before it looks."""
-    patch(path, write(path) + 16 * 70, b"\xff\xff\xff\x7f")
+def number(value: int, size: int = 8) -> bytes:
+    return value.to_bytes(size, "little")
 
 
-MEMBERS = np.array(
-    [(row, "variable length", row / 2) for row in range(100)],
-    np.dtype([("id", "i4"), ("text", h5py.string_dtype()), ("value", "f8")], align=True),
-)
+DAMAGES: dict[str, tuple[Callable[[Path], Any], tuple[bytes, int] | int, bytes, str]] = {
+    # HDF5 would end the process.
+    "one byte in a chunk with a checksum": (
+        partial(write, **CHUNKED, fletcher32=True),
+        (number(804, 4) + number(0, 4) + number(100), 0),
+        number(1, 4),
+        r"dataset 'x': the chunk at \(100,\) has 1 bytes instead of 804",
+    ),
+    "chunks that pass for not compressed": (
+        lambda path: write_chunks(path, [zlib.compress(bytes(1024))], masks=1) and 0,
+        0,
+        b"",
+        r"dataset 'x': the chunk at \(0, 0\) has \d+ bytes instead of 1024",
+    ),
+    # HDF5 falls over the checksum of a B-tree when it reckons up an object.
+    "index of chunks": (
+        partial(write, data=np.zeros((30, 30)), chunks=(10, 10), maxshape=(None, None), libver="latest"),
+        (b"BTHD", 14),
+        b"\xff",
+        "checksum",
+    ),
+    # HDF5 would walk on the spot forever, or be out of step.
+    "heap: half of it zeros, as a lost sector": (write, (b"GCOL", 1024), bytes(2048), DAMAGED_HEAP),
+    "heap: a longer object": (write_lists, (b"GCOL", 24), b"\x20", DAMAGED_HEAP),
+    "heap: an object that passes for free space": (write, (b"GCOL", 16 + 32 * 50), b"\0", DAMAGED_HEAP),
+    "heap: an object over its end": (
+        partial(write, data=["variable length"]),
+        (b"GCOL", 24),
+        number(4096),
+        DAMAGED_HEAP,
+    ),
+    "heap of members": (partial(write, data=MEMBERS), (b"GCOL", 1024), bytes(2048), DAMAGED_HEAP),
+    # HDF5 would reserve gigabytes before it looks.
+    "heap: a length of gigabytes": (write, 16 * 70, b"\xff\xff\xff\x7f", TOO_LONG),
+    "heap: a length of gigabytes in a member": (
+        partial(write, data=MEMBERS),
+        32 * 70 + 8,
+        b"\xff\xff\xff\x7f",
+        TOO_LONG,
+    ),
+    "attribute": (write_mark, (b"GCOL", 16), bytes(4080), DAMAGED_HEAP),
+    "an unknown kind of variable length": (
+        write_scales,
+        (b"DIMENSION_LIST\0", 17),
+        b"\4",
+        "a type of variable length is damaged",
+    ),
+    "mark of a scale": (write_scales, (b"DIMENSION_SCALE\0", 2), b"\0", "a dimension scale is damaged"),
+    "bytes shuffled for another size": (
+        partial(write, **CHUNKED, compression=4, shuffle=True),
+        (b"shuffle\0", 8),
+        b"\0",
+        "rows 0 to 300 of dataset 'x': cannot be read",
+    ),
+}
 
 
-@refused(DAMAGED_HEAP)
-def damage_member_heap(path: Path) -> None:
-    write(path, data=MEMBERS)
-    patch(path, find(path, b"GCOL") + 1024, bytes(2048))
-
-
-@refused(r"row 70 of dataset 'x': 2147483647 bytes are more than")
-def damage_member_length(path: Path) -> None:
-    """The reference has 16 bytes behind the 8 of the first member and its padding."""
-    patch(path, write(path, data=MEMBERS) + 32 * 70 + 8, b"\xff\xff\xff\x7f")
-
-
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_damage_that_hdf5_would_not_survive_is_found_before(
-    tmp_path: Path, child: Server, damage: Callable[[Path], None]
-) -> None:
-    damage(tmp_path / "in.h5")
-    refusal(child.run(TINY, tmp_path), tmp_path)
-    with pytest.raises(InputError, match=DAMAGES[damage]):
-        read_limited(tmp_path / "in.h5")
+def damage(path: Path, name: str) -> str:
+    """Write a damaged file, and return what is said of it."""
+    make, where, data, said = DAMAGES[name]
+    place = make(path)
+    patch(path, place + where if isinstance(where, int) else find(path, where[0]) + where[1], data)
+    return said
 
 
 def read_limited(path: Path, most_bytes: int = 1 << 20) -> None:
     for fragment in open_source(path).fragments(0, 1 << 16, most_bytes):
         list(fragment.batches())
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_damage_that_hdf5_would_not_survive_is_found_before(tmp_path: Path, child: Server, name: str) -> None:
+    said = damage(tmp_path / "in.h5", name)
+    refusal(child.run(TINY, tmp_path), tmp_path)
+    with pytest.raises(InputError, match=said):
+        read_limited(tmp_path / "in.h5")
+
+
+def test_a_chunk_beyond_the_end_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "in.h5"
+    offset = write(path, **CHUNKED)
+    patch(path, find(path, number(offset)), number(path.stat().st_size - 799))
+    with pytest.raises(InputError, match=r"the chunk at \(100,\) ends at byte \d+, beyond the end"):
+        read_limited(path)
 
 
 # Heaps of large files, of which only those are checked that references lead to
@@ -214,22 +205,11 @@ def enlarge(path: Path) -> None:
         file["pad"] = np.ones((len(file["x"]), 5_000_000 // len(file["x"])), "u1")
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        damage_heap,
-        damage_heap_sizes,
-        damage_heap_index,
-        damage_heap_end,
-        damage_length,
-        damage_member_heap,
-        damage_member_length,
-    ],
-)
-def test_damaged_heaps_are_found_by_references_too(tmp_path: Path, damage: Callable[[Path], None]) -> None:
-    damage(tmp_path / "in.h5")
+@pytest.mark.parametrize("name", [name for name in DAMAGES if name.startswith("heap")])
+def test_damaged_heaps_are_found_by_references_too(tmp_path: Path, name: str) -> None:
+    said = damage(tmp_path / "in.h5", name)
     enlarge(tmp_path / "in.h5")
-    with pytest.raises(InputError, match=DAMAGES[damage]):
+    with pytest.raises(InputError, match=said):
         read_limited(tmp_path / "in.h5", 8 << 20)
 
 
@@ -240,7 +220,7 @@ def test_references_that_lead_nowhere_are_found(tmp_path: Path) -> None:
             made = file.create_dataset("x", data=["variable length"] * 100)
             offset = made.id.get_offset()
         enlarge(path)
-        patch(path, offset + 16 * 70 + 4, address.to_bytes(8, "little"))
+        patch(path, offset + 16 * 70 + 4, number(address))
         with pytest.raises(
             InputError, match=r"rows \d+ to \d+ of dataset 'x'.*heap of variable-length values"
         ):
@@ -389,3 +369,61 @@ def test_what_follows_a_stream_is_passed_over(tmp_path: Path) -> None:
         raw = made[:].tobytes()
         made.id.write_direct_chunk((0,), zlib.compress(raw) + b"more")
     assert read_column(tmp_path / "in.h5") == raw
+
+
+# Depth, what is no file, and changes
+
+
+def test_groups_nested_too_deep_are_refused(tmp_path: Path, child: Server) -> None:
+    for depth in (100, 140):
+        store(tmp_path / "in.h5", {"g/" * depth + "x": [1, 2, 3]})
+        if depth == 100:
+            copy_through(tmp_path / "in.h5", tmp_path / "copy.h5")
+    with h5py.File(tmp_path / "copy.h5") as after:
+        assert after["g/" * 100 + "x"][:].tolist() == [1, 2, 3]
+    assert "in.h5: group 'g/g/" in refusal(child.run(TINY, tmp_path), tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_what_is_no_file_is_not_waited_for(tmp_path: Path, child: Server, kind: str) -> None:
+    if kind == "pipe":
+        os.mkfifo(tmp_path / "in.h5")
+    else:
+        (tmp_path / "in.h5").symlink_to("/dev/zero")
+    line = refusal(child.run(["--format", "hdf5", *TINY], tmp_path), tmp_path)
+    assert "in.h5: is not a regular file, which HDF5 needs; save it to a file first" in line
+
+
+def shrink(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def write_over(path: Path) -> None:
+    status = path.stat()
+    patch(path, status.st_size - 8, b"new data")
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
+
+
+def replace(path: Path) -> None:
+    other = path.with_name("other.h5")
+    shutil.copyfile(path, other)
+    other.replace(path)
+
+
+@pytest.mark.parametrize("change", [shrink, write_over, replace, Path.unlink])
+@pytest.mark.parametrize("is_begun", [False, True])
+def test_a_file_that_changes_is_refused_and_one_that_loses_its_name_is_read_to_the_end(
+    tmp_path: Path, is_begun: bool, change: Callable[[Path], None]
+) -> None:
+    """HDF5 reads zeros where a file ended before."""
+    path = store(tmp_path / "in.h5", {"x": np.ones((1 << 12, 1 << 8), "u1")})
+    source = open_source(path)
+    fragments = source.fragments(0, 1 << 16, GB)
+    rows = sum(batch.num_rows for batch in next(fragments).batches()) if is_begun else 0
+    change(path)
+    if is_begun and change in (replace, Path.unlink):
+        assert rows + sum(batch.num_rows for each in fragments for batch in each.batches()) == 1 << 12
+        return
+    said = "changed while it was read" if is_begun else ""
+    with pytest.raises(InputError, match=rf"in\.h5: {said}"):
+        [list(fragment.batches()) for fragment in fragments]

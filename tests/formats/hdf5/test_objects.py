@@ -21,8 +21,7 @@ from recshuf.storage.reading.read_ahead import SegmentCache, SegmentedObject
 from recshuf.storage.requests import Requests
 from tests.support.effort import mostly_slow
 from tests.support.formats.given_options import reading
-from tests.support.formats.hdf5_bytes import patch
-from tests.support.formats.hdf5_tools import open_source, read_all
+from tests.support.formats.hdf5_tools import open_source, patch, read_all
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -17,8 +17,8 @@ from h5py import h5d, h5p, h5s, h5t
 
 from recshuf.errors import InputError, UsageError
 from recshuf.formats.hdf5 import FORMAT
-from recshuf.interfaces import InputFile, ReadOptions, WriteOptions
-from tests.support.formats.hdf5_tools import copy_through, open_source
+from recshuf.interfaces import WriteOptions
+from tests.support.formats.hdf5_tools import copy_through, open_source, store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -81,7 +81,6 @@ ADDITIONS: dict[str, tuple[Add, str]] = {
     ),
     "rows of strings": (adding(3, 2, dtype=h5py.string_dtype()), "variable-length values of shape"),
     "compound references": (adding(3, dtype=[("a", h5py.ref_dtype)]), "references"),
-    "shape bomb": (adding(3, (1 << 31) - 1, dtype="u1", chunks=(1, 1 << 20)), "declares"),
     "unknown filter": (add_unknown_filter, r"lzo.*recshuf\[hdf5plugin\]"),
 }
 
@@ -153,11 +152,10 @@ def test_soft_links_in_circles_and_long_chains_end(tmp_path: Path) -> None:
 
 
 def test_datasets_that_do_not_exist_are_named_beside_those_that_do(tmp_path: Path) -> None:
-    with h5py.File(tmp_path / "in.h5", "w") as file:
-        file["x"], file["g/y"], file["one"] = np.zeros(3), np.zeros(3), 1
+    path = store(tmp_path / "in.h5", {"x": np.zeros(3), "g/y": np.zeros(3), "one": 1})
     for missing in ("z", "g", "one", "x/y", "g/z", ""):
         with pytest.raises(InputError, match=f"'{missing}'.*g/y, x"):
-            open_source(tmp_path / "in.h5", datasets=("x", missing))
+            open_source(path, datasets=("x", missing))
 
 
 @pytest.mark.parametrize(
@@ -172,10 +170,8 @@ def test_datasets_that_do_not_exist_are_named_beside_those_that_do(tmp_path: Pat
     ],
 )
 def test_files_that_differ_are_both_named(tmp_path: Path, other: dict[str, object], said: str) -> None:
-    for name, datasets in (("one.h5", {"x": np.zeros((5, 3), "f8"), "y": range(5)}), ("two.h5", other)):
-        with h5py.File(tmp_path / name, "w") as file:
-            for path, data in datasets.items():
-                file[path] = data
+    store(tmp_path / "one.h5", {"x": np.zeros((5, 3), "f8"), "y": range(5)})
+    store(tmp_path / "two.h5", other)
     for names in (("one.h5", "two.h5"), ("two.h5", "one.h5")):
         with pytest.raises(InputError, match=r"one\.h5.*two\.h5|two\.h5.*one\.h5") as caught:
             _ = open_source(*(tmp_path / name for name in names)).layout
@@ -248,12 +244,8 @@ def test_no_hdf5_at_all(tmp_path: Path) -> None:
         open_source(tmp_path / "text.h5")
     with pytest.raises(InputError, match="directory"):
         open_source(tmp_path)
-    with pytest.raises(InputError, match="standard input"):
-        FORMAT.open_source([InputFile("standard input", None)], ReadOptions())
-    with h5py.File(tmp_path / "in.h5", "w") as file:
-        file["one"] = 1
     with pytest.raises(InputError, match="no records"):
-        open_source(tmp_path / "in.h5")
+        open_source(store(tmp_path / "in.h5", {"one": 1}))
 
 
 def test_names_that_are_not_utf8_are_refused(tmp_path: Path) -> None:
@@ -306,10 +298,7 @@ def test_a_full_disk_is_an_ordinary_error_and_leaves_no_noise_at_exit(tmp_path: 
 
 
 def write(path: Path, **lengths: int | tuple[int, ...]) -> Path:
-    with h5py.File(path, "w") as file:
-        for name, shape in lengths.items():
-            file[name] = np.zeros(shape, "u1")
-    return path
+    return store(path, {name: np.zeros(shape, "u1") for name, shape in lengths.items()})
 
 
 def refusal(path: Path) -> str:

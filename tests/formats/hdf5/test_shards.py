@@ -14,7 +14,14 @@ from h5py import h5d, h5g, h5p, h5s, h5t
 
 import recshuf
 from recshuf.formats.hdf5 import FORMAT
-from tests.support.formats.hdf5_tools import copy_through, open_source, outline, read_all, write_shard
+from tests.support.formats.hdf5_tools import (
+    copy_through,
+    list_filters,
+    open_source,
+    outline,
+    read_all,
+    write_shard,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -71,19 +78,14 @@ def test_compression_can_be_chosen(tmp_path: Path, call: Run, name: str, level: 
     chosen = name if level is None else f"{name}:{level}"
     assert call(tmp_path / "in.h5", "-o", tmp_path / "out.h5", "--compression", chosen).returncode == 0
     code, values = COMPRESSIONS[name, level]
-    with h5py.File(tmp_path / "out.h5") as after:
+    with h5py.File(tmp_path / "out.h5") as after, h5py.File(tmp_path / "own.h5", "w") as own:
         assert np.array_equal(after["x"][:], data[after["y"][:]])
-        plists = {key: after[key].id.get_create_plist() for key in after}
-        filters = {
-            key: [plist.get_filter(k) for k in range(plist.get_nfilters())] for key, plist in plists.items()
-        }
+        filters = {key: list_filters(after[key]) for key in after}
         if level is not None:
-            with h5py.File(tmp_path / "own.h5", "w") as own:
-                options = {"compression": code, "compression_opts": values}
-                if name == "gzip":
-                    options = {"compression": name, "compression_opts": level}
-                made = own.create_dataset("y", data=after["y"][:], chunks=after["y"].chunks, **options)
-                size = made.id.get_storage_size()
+            kind, value = (name, level) if name == "gzip" else (code, values)
+            options = {"compression": kind, "compression_opts": value}
+            made = own.create_dataset("y", data=after["y"][:], chunks=after["y"].chunks, **options)
+            size = made.id.get_storage_size()
             assert 0.8 * size < after["y"].id.get_storage_size() <= 1.02 * size
     assert [each[0] for each in filters["y"]] == [code] * (code > 0)
     assert [each[0] for each in filters["x"]] == [*([2, code] if code else []), 3]

@@ -14,6 +14,7 @@ from h5py import h5d, h5s, h5t
 import recshuf
 from recshuf.errors import InputError
 from tests.support.effort import some
+from tests.support.formats.hdf5_tools import store
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,14 +39,13 @@ def padded(text: list[bytes], width: int, padding: int) -> tuple[h5t.TypeID, np.
     return tid, np.frombuffer(b"".join(each.ljust(width, fill) for each in text), np.uint8)
 
 
-def write(path: Path, values: Any, **options: Any) -> Path:
+def write(path: Path, values: Any) -> Path:
+    if not isinstance(values, tuple):
+        return store(path, {"v": values})
+    tid, raw = values
     with h5py.File(path, "w") as file:
-        if isinstance(values, tuple):
-            tid, raw = values
-            dataset = h5d.create(file.id, b"v", tid, h5s.create_simple((raw.size // tid.get_size(),)))
-            dataset.write(h5s.ALL, h5s.ALL, raw, tid)
-        else:
-            file.create_dataset("v", data=values, **options)
+        dataset = h5d.create(file.id, b"v", tid, h5s.create_simple((raw.size // tid.get_size(),)))
+        dataset.write(h5s.ALL, h5s.ALL, raw, tid)
     return path
 
 

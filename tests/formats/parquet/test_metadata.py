@@ -1,4 +1,4 @@
-"""What Parquet files say beside their records: features of Hugging Face, extension types, JSON in keys, and copies of schemas."""
+"""What Parquet files say beside their records must agree, and is true of the shuffled ones: features, types, indices, counts, copies."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 import recshuf
 from recshuf.errors import InputError, RecshufWarning
 from tests.support.effort import mostly_slow
+from tests.support.formats.parquet_tools import open_source, read_all, shuffled, store
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,31 +37,18 @@ COLUMNS = {
 }
 
 
-class Run:
-    """Writes inputs, and shuffles them."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.count = 0
-
-    def write(self, metadata: dict[str, str] | None = None, *names: str, **fields: dict[str, str]) -> Path:
-        """Write a file with the metadata of its schema, only columns of some names, and the metadata of fields."""
-        columns = {name: COLUMNS[name] for name in names or COLUMNS}
-        schema = [pa.field(name, one.type, metadata=fields.get(name)) for name, one in columns.items()]
-        self.count += 1
-        path = self.folder / f"{self.count}.parquet"
-        pq.write_table(pa.table([*columns.values()], schema=pa.schema(schema, metadata=metadata)), path)
-        return path
-
-    def shuffle(self, *paths: Path, **options: Any) -> pa.Schema:
-        out = self.folder / "out.parquet"
-        recshuf.shuffle(paths, out, seed=1, verify=True, overwrite=True, **options)
-        return pq.read_schema(out)
+def write(
+    folder: Path, metadata: dict[str, str] | None = None, *names: str, **fields: dict[str, str]
+) -> Path:
+    """Write a file with the metadata of its schema, only columns of some names, and the metadata of fields."""
+    columns = {name: COLUMNS[name] for name in names or COLUMNS}
+    schema = [pa.field(name, one.type, metadata=fields.get(name)) for name, one in columns.items()]
+    path = folder / f"{len([*folder.iterdir()])}.parquet"
+    return store(path, pa.table([*columns.values()], schema=pa.schema(schema, metadata=metadata)))
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Run:
-    return Run(tmp_path)
+def read_shuffled(*paths: Path, **options: Any) -> pa.Schema:
+    return pq.read_schema(shuffled(*paths, **options))
 
 
 NESTED = {
@@ -72,69 +60,70 @@ NESTED = {
 
 
 @pytest.mark.parametrize("kind", mostly_slow(NESTED, *[*NESTED][::2]))
-def test_class_names_must_agree_wherever_they_stand(run: Run, kind: str) -> None:
+def test_class_names_must_agree_wherever_they_stand(tmp_path: Path, kind: str) -> None:
     make = NESTED[kind]
-    short, long, other = (run.write(make(label(*names))) for names in ("ab", "abc", "ba"))
+    short, long, other = (write(tmp_path, make(label(*names))) for names in ("ab", "abc", "ba"))
     for order in ([short, long], [long, short], [short, long, short]):
-        found = run.shuffle(*order).metadata[b"huggingface"]
+        found = read_shuffled(*order).metadata[b"huggingface"]
         assert json.loads(found) == json.loads(make(label("a", "b", "c"))["huggingface"])
     for order in ([short, other], [long, other]):
         with pytest.raises(InputError, match=r"key 'huggingface/names': is \[\"b\", \"a\"\] here"):
-            run.shuffle(*order)
+            read_shuffled(*order)
     with pytest.warns(RecshufWarning, match="huggingface/names"):
-        run.shuffle(short, other, first_metadata=True)
+        read_shuffled(short, other, first_metadata=True)
 
 
-def test_features_of_columns_that_are_not_in_a_file_are_those_of_others(run: Run) -> None:
+def test_features_of_columns_that_are_not_in_a_file_are_those_of_others(tmp_path: Path) -> None:
     """Also if no feature is known of the first file, and columns that are left out do not matter."""
     with_label = features(x=Value, label=label("a", "b"))
-    bare, without, given = run.write(None, "x"), run.write(features(x=Value), "x"), run.write(with_label)
+    bare, without, given = (
+        write(tmp_path, None, "x"),
+        write(tmp_path, features(x=Value), "x"),
+        write(tmp_path, with_label),
+    )
     for first in (bare, without):
         for order in ([first, given], [given, first]):
-            found = json.loads(run.shuffle(*order).metadata[b"huggingface"])
+            found = json.loads(read_shuffled(*order).metadata[b"huggingface"])
             assert found["info"]["features"]["label"] == label("a", "b")
-    other = run.write(features(x=Value, label=label("b", "a")))
-    run.shuffle(given, other, columns="x")
+    other = write(tmp_path, features(x=Value, label=label("b", "a")))
+    read_shuffled(given, other, columns="x")
     with pytest.raises(InputError, match="'label', key 'huggingface/names': is absent here"):
-        run.shuffle(given, run.write())
+        read_shuffled(given, write(tmp_path))
 
 
-def test_sampling_rates_of_features_must_agree_and_types_follow_the_columns(run: Run) -> None:
+def test_sampling_rates_of_features_must_agree_and_types_follow_the_columns(tmp_path: Path) -> None:
     def audio(rate: int, dtype: str) -> Path:
-        return run.write(
-            features(x={"sampling_rate": rate, "_type": "Audio"}, label={"dtype": dtype, "_type": "Value"})
+        return write(
+            tmp_path,
+            features(x={"sampling_rate": rate, "_type": "Audio"}, label={"dtype": dtype, "_type": "Value"}),
         )
 
-    run.shuffle(audio(8, "int64"), audio(8, "int32"))
+    read_shuffled(audio(8, "int64"), audio(8, "int32"))
     with pytest.raises(InputError, match="field 'x', key 'huggingface/sampling_rate': is 9 here and 8 in"):
-        run.shuffle(audio(8, "int64"), audio(9, "int64"))
+        read_shuffled(audio(8, "int64"), audio(9, "int64"))
 
 
 NAME, CONTENT = "ARROW:extension:name", "ARROW:extension:metadata"
 
 
-def test_extension_types_must_agree(run: Run) -> None:
-    first = run.write(x={NAME: "my.kind", CONTENT: '{"a": 1, "b": [2]}'})
-    run.shuffle(first, run.write(x={NAME: "my.kind", CONTENT: '{"b":[2.0],"a":1}'}))
+def test_extension_types_must_agree(tmp_path: Path) -> None:
+    first = write(tmp_path, x={NAME: "my.kind", CONTENT: '{"a": 1, "b": [2]}'})
+    read_shuffled(first, write(tmp_path, x={NAME: "my.kind", CONTENT: '{"b":[2.0],"a":1}'}))
     for other in ({NAME: "my.other", CONTENT: '{"a": 1, "b": [2]}'}, {NAME: "my.kind", CONTENT: "{}"}, {}):
-        second = run.write(x=other)
+        second = write(tmp_path, x=other)
         for order in ([first, second], [second, first]):
             with pytest.raises(InputError, match="field 'x', key 'ARROW:extension"):
-                run.shuffle(*order)
+                read_shuffled(*order)
         with pytest.warns(RecshufWarning, match="ARROW:extension"):
-            assert (
-                run.shuffle(first, second, first_metadata=True).field("x").metadata[NAME.encode()]
-                == b"my.kind"
-            )
+            found = read_shuffled(first, second, first_metadata=True).field("x")
+        assert found.metadata[NAME.encode()] == b"my.kind"
 
 
 def as_tensors(*shape: int, **facts: Any) -> pa.Array:
     rows = pa.array([[1, 2, 3, 4]] * 2, pa.list_(pa.int64(), 4))
-    return (
-        rows
-        if not shape
-        else pa.ExtensionArray.from_storage(pa.fixed_shape_tensor(pa.int64(), shape, **facts), rows)
-    )
+    if not shape:
+        return rows
+    return pa.ExtensionArray.from_storage(pa.fixed_shape_tensor(pa.int64(), shape, **facts), rows)
 
 
 TYPES = {
@@ -150,34 +139,29 @@ TYPES = {
 
 
 @pytest.mark.parametrize("kind", TYPES)
-@pytest.mark.parametrize("is_nested", mostly_slow([False, True], True))
-def test_extension_types_that_arrow_knows_must_agree(run: Run, kind: str, is_nested: bool) -> None:
-    arrays = [pa.StructArray.from_arrays([one], ["t"]) if is_nested else one for one in TYPES[kind]]
-    paths = [run.folder / f"{name}.parquet" for name in "ab"]
-    for path, array in zip(paths, arrays, strict=True):
-        pq.write_table(pa.table({"c": array}), path)
+def test_extension_types_that_arrow_knows_must_agree(tmp_path: Path, kind: str) -> None:
+    columns = [{"c": one, "s": pa.StructArray.from_arrays([one], ["t"])} for one in TYPES[kind]]
+    paths = [store(tmp_path / f"{number}.parquet", one) for number, one in enumerate(columns)]
+    said = rf"field 'c', key '{NAME}': is .* here and .*; field 's\.t', key '{NAME}', is "
     for order in (paths, paths[::-1]):
-        with pytest.raises(
-            InputError, match=rf"field 'c{'.t' * is_nested}', key 'ARROW:extension:name': is .* here"
-        ):
-            run.shuffle(*order)
+        with pytest.raises(InputError, match=said):
+            read_shuffled(*order)
         with pytest.warns(RecshufWarning, match="ARROW:extension:name"):
-            assert run.shuffle(*order, first_metadata=True) == pq.read_schema(order[0])
+            assert read_shuffled(*order, first_metadata=True) == pq.read_schema(order[0])
 
 
-def test_nested_fields_say_something_too(run: Run) -> None:
+def test_nested_fields_say_something_too(tmp_path: Path) -> None:
     def nested(**says: str) -> Path:
-        inner = [pa.field("element", pa.struct([pa.field("n", pa.int64(), metadata=says)]))]
-        path = run.folder / f"{len(says)} {says}.parquet"
-        pq.write_table(pa.table([[[{"n": 1}]]], schema=pa.schema([pa.field("l", pa.list_(inner[0]))])), path)
-        return path
+        inner = pa.field("element", pa.struct([pa.field("n", pa.int64(), metadata=says)]))
+        table = pa.table([[[{"n": 1}]]], schema=pa.schema([pa.field("l", pa.list_(inner))]))
+        return store(tmp_path / f"{says}.parquet", table)
 
     first, longer = nested(categories='["a"]'), nested(categories='["a", "b"]')
     for order in ([first, longer], [longer, first]):
-        field = run.shuffle(*order).field("l").type.value_type.field("n")
+        field = read_shuffled(*order).field("l").type.value_type.field("n")
         assert field.metadata == {b"categories": b'["a", "b"]'}
     with pytest.raises(InputError, match=r"field 'l\.element\.n', key 'categories'"):
-        run.shuffle(first, nested(categories='["b"]'))
+        read_shuffled(first, nested(categories='["b"]'))
 
 
 SPARK = "org.apache.spark.sql.parquet.row.metadata"
@@ -196,10 +180,10 @@ def nested_json(*names: str) -> str:
 @pytest.mark.parametrize(
     ("key", "make"), [(SPARK, spark), ("meta", nested_json), ("PANDAS_ATTRS", nested_json)]
 )
-def test_json_in_a_key_is_looked_into(run: Run, key: str, make: Any) -> None:
-    short, long, other = (run.write({key: make(*names)}) for names in ("ab", "abc", "ba"))
+def test_json_in_a_key_is_looked_into(tmp_path: Path, key: str, make: Any) -> None:
+    short, long, other = (write(tmp_path, {key: make(*names)}) for names in ("ab", "abc", "ba"))
     for order in ([short, long], [long, short]):
-        found = json.loads(run.shuffle(*order).metadata[key.encode()])
+        found = json.loads(read_shuffled(*order).metadata[key.encode()])
         wanted = json.loads(make(*"abc"))
         for one in (found, wanted):
             one.get("data", {}).pop("created", None)
@@ -207,7 +191,7 @@ def test_json_in_a_key_is_looked_into(run: Run, key: str, make: Any) -> None:
     with pytest.raises(
         InputError, match=rf"footer '{key}.*': is \[\"b\", \"a\"\] here and \[\"a\", \"b\"\] in"
     ):
-        run.shuffle(short, other)
+        read_shuffled(short, other)
 
 
 def test_notes_of_pandas_follow_the_columns_and_attributes_of_frames_do_not(tmp_path: Path) -> None:
@@ -226,3 +210,132 @@ def test_notes_of_pandas_follow_the_columns_and_attributes_of_frames_do_not(tmp_
         frames["a"].to_parquet(tmp_path / f"{name}.parquet")
     with pytest.raises(InputError, match=r"footer '.*', key 'units': is \"km\" here and \"m\" in"):
         recshuf.shuffle([tmp_path / "d.parquet", tmp_path / "e.parquet"], tmp_path / "frames.parquet")
+
+
+# Claims on the rows of one file: indices, counts, extents, copies of schemas
+
+FRAME_ROWS = 50
+
+
+def frame(index: Any = None, first: int = 0) -> Any:
+    return pd.DataFrame({"a": [f"{first + row}" for row in range(FRAME_ROWS)]}, index=index)
+
+
+def store_frames(folder: Path, *frames: Any) -> list[Path]:
+    paths = [folder / f"{number}.parquet" for number in range(len(frames))]
+    for path, one in zip(paths, frames, strict=True):
+        one.to_parquet(path, row_group_size=7)
+    return paths
+
+
+INDICES = {
+    "name": pd.RangeIndex(FRAME_ROWS, name="id"),
+    "start": pd.RangeIndex(10, 10 + FRAME_ROWS),
+    "step": pd.RangeIndex(0, -3 * FRAME_ROWS, -3, name="id"),
+    "column": pd.RangeIndex(FRAME_ROWS, name="a"),
+    "number": pd.RangeIndex(FRAME_ROWS, name=7),
+    "values": pd.Index([3 * row % 50 for row in range(FRAME_ROWS)], name="id"),
+    "levels": pd.MultiIndex.from_tuples([(row, f"{row}") for row in range(FRAME_ROWS)], names=["x", "y"]),
+}
+
+
+def test_each_row_of_a_data_frame_keeps_its_index(tmp_path: Path) -> None:
+    for kind, index in INDICES.items():
+        given = frame(index)
+        found = pd.read_parquet(shuffled(*store_frames(tmp_path, given)))
+        assert list(found.index) != list(given.index), kind
+        assert found.index.names == given.index.names, kind
+        assert sorted(zip(found.index, found["a"], strict=True)) == sorted(
+            zip(given.index, given["a"], strict=True)
+        ), kind
+
+
+def test_row_numbers_and_ranges_of_other_rows_are_no_index(tmp_path: Path) -> None:
+    """As of a file from which rows were taken by a tool that knows nothing of pandas, which then ignores it."""
+    for index, first in ((None, 0), (INDICES["step"], 3)):
+        [path] = store_frames(tmp_path, frame(index))
+        store(path, pq.read_table(path).slice(first))
+        output = shuffled(path)
+        assert pq.read_schema(output).names == ["a"]
+        assert list(pd.read_parquet(output).index) == list(range(FRAME_ROWS - first))
+
+
+def test_the_indices_of_many_files_go_on_in_each(tmp_path: Path) -> None:
+    indices = [pd.RangeIndex(100 * number, 100 * number + FRAME_ROWS, name="id") for number in range(5)]
+    paths = store_frames(tmp_path, *[frame(index, index.start) for index in indices])
+    for block_bytes in (1 << 10, 1 << 20):
+        table = read_all(open_source(*paths), block_bytes)
+        assert table["a"].to_pylist() == [str(index) for index in table["id"].to_pylist()]
+    found = pd.read_parquet(shuffled(*paths))
+    assert list(found.index) == found["a"].astype(int).to_list()
+
+
+def test_an_index_is_the_column_of_another_file(tmp_path: Path) -> None:
+    paths = store_frames(tmp_path, frame(INDICES["name"]), frame(INDICES["values"]), frame())
+    found = pd.read_parquet(shuffled(*paths)).reset_index()
+    expected = [*range(FRAME_ROWS), *INDICES["values"]]
+    assert sorted(found["id"].dropna()) == sorted(expected)
+    assert found["id"].isna().sum() == FRAME_ROWS
+
+
+def test_an_index_is_left_out_as_other_columns_are(tmp_path: Path) -> None:
+    paths = store_frames(tmp_path, frame(INDICES["name"]))
+    assert read_shuffled(*paths, columns="a").names == ["a"]
+    assert read_shuffled(*paths, columns="id").names == ["id"]
+    assert list(pd.read_parquet(shuffled(*paths, columns="a")).index) == list(range(FRAME_ROWS))
+
+
+def with_metadata(path: Path, columns: dict[str, Any], metadata: dict[str, str]) -> Path:
+    return store(path, pa.table(columns).replace_schema_metadata(metadata))
+
+
+def test_claims_on_one_file_are_dropped_and_all_else_is_kept(tmp_path: Path) -> None:
+    info = {
+        "features": {"y": {"dtype": "int64", "_type": "Value"}},
+        "splits": {"train": {"num_examples": 7}},
+        "dataset_size": 9,
+        "license": "mit",
+    }
+    metadata = {
+        "geo": json.dumps({"columns": {"g": {"encoding": "WKB", "bbox": [0, 0, 1, 1]}}, "version": "1.1.0"}),
+        "huggingface": json.dumps({"info": info, "fingerprint": "0123456789abcdef"}),
+        "hoodie_min_record_key": "1",
+        "content_defined_chunking": "{}",
+        "author": "me",
+        "pandas": "no JSON",
+    }
+    path = with_metadata(tmp_path / "in.parquet", {"g": [b"1", b"2"], "y": [3, 4]}, metadata)
+    for options in ({}, {"columns": "y"}, {"provenance": True}):
+        kept = read_shuffled(path, **options).metadata
+        assert kept.keys() == {b"geo", b"huggingface", b"author", b"pandas"}
+        assert json.loads(kept[b"geo"])["columns"] == {"g": {"encoding": "WKB"}}
+        assert json.loads(kept[b"huggingface"]).keys() == {"info"}
+        assert json.loads(kept[b"huggingface"])["info"].keys() == {"features", "license"}
+
+
+def test_claims_on_geometries_hold_for_all_files(tmp_path: Path) -> None:
+    def geo_file(name: str, crs: str, *types: str) -> Path:
+        geo = {
+            "columns": {"g": {"encoding": "WKB", "crs": crs, "geometry_types": types, "bbox": [len(types)]}}
+        }
+        return with_metadata(tmp_path / name, {"g": [b"1"]}, {"geo": json.dumps(geo)})
+
+    points, lines = (
+        geo_file("0.parquet", "EPSG:4326", "Point"),
+        geo_file("1.parquet", "EPSG:4326", "LineString"),
+    )
+    far = geo_file("2.parquet", "EPSG:3857", "Point")
+    for paths, types in (([points, points], ["Point"]), ([points, lines], []), ([lines, points, lines], [])):
+        kept = json.loads(read_shuffled(*paths).metadata[b"geo"])
+        assert kept["columns"] == {"g": {"encoding": "WKB", "crs": "EPSG:4326", "geometry_types": types}}
+    with pytest.raises(InputError, match=r"2\.parquet: field 'g', key 'geo/crs': is .*3857.* here and"):
+        shuffled(points, lines, far)
+
+
+def test_a_copy_of_the_schema_is_kept_where_it_is_the_schema(tmp_path: Path) -> None:
+    copy = {"org.apache.spark.sql.parquet.row.metadata": "{}", "org.apache.spark.version": "3.5"}
+    first = with_metadata(tmp_path / "0.parquet", {"n": pa.array([1], pa.int32())}, copy)
+    second = with_metadata(tmp_path / "1.parquet", {"n": pa.array([1], pa.int64())}, copy)
+    assert len(read_shuffled(first, first).metadata) == 2
+    assert len(read_shuffled(first, second).metadata) == 1
+    assert len(read_shuffled(first, provenance=True).metadata) == 1

@@ -1,33 +1,56 @@
-"""Fragments follow blocks and row groups, long and damaged records are named, and files that cannot be read are refused."""
+"""Fragments follow blocks and row groups; records and files that are too long, damaged, made to do harm or no Parquet are refused by name."""
 
 from __future__ import annotations
 
 import gc
 import os
 import re
+from collections import deque
+from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import zstandard
 
 import recshuf
 from recshuf.errors import InputError, MemoryLimitError
 from recshuf.formats.parquet import FORMAT
+from tests.support.effort import mostly_slow
+from tests.support.formats.hostile_parquet import (
+    BINARY,
+    LIST,
+    Struct,
+    chunk,
+    data_page,
+    encode_list,
+    footer,
+    group,
+    leaf,
+    row_group,
+    wrap,
+)
+from tests.support.formats.hostile_tools import GB, refusal
 from tests.support.formats.parquet_tools import (
     BLOCK,
     LONGEST,
     chunk_of,
+    load,
     open_source,
     read_all,
     read_alone,
+    shuffled,
     store,
     watched_memory,
     write_all,
 )
+from tests.support.processes.command_server import Server
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 
@@ -77,9 +100,8 @@ def test_a_record_that_is_too_long_is_named_with_its_row(
 
 
 def test_fixed_and_plain_columns_are_counted_exactly(tmp_path: Path) -> None:
-    text = [str(number) * 3 for number in range(5000)]
-    path = store(tmp_path / "in.parquet", {"a": list(range(5000)), "t": text}, use_dictionary=False)
-    source = open_source(path)
+    columns = {"a": range(5000), "t": [str(number) * 3 for number in range(5000)]}
+    source = open_source(store(tmp_path / "in.parquet", columns, use_dictionary=False))
     assert source.inputs[0].native_bytes == pytest.approx(read_all(source).nbytes, rel=0.03)
 
 
@@ -118,30 +140,18 @@ def test_a_file_that_changes_between_the_passes_is_an_error(tmp_path: Path, join
             read_all(source)
 
 
-@pytest.mark.parametrize(
-    ("moment", "kept"), [("before", 0.3), ("before", 0), ("before", None), ("batches", 0.3), ("fragments", 0)]
-)
-def test_a_file_that_goes_away_is_named(tmp_path: Path, moment: str, kept: float | None) -> None:
+@pytest.mark.parametrize("is_begun", [False, True])
+@pytest.mark.parametrize("kept", [0.3, 0, None])
+def test_a_file_that_goes_away_is_named(tmp_path: Path, kept: float | None, is_begun: bool) -> None:
     """Shrunk files are read through the system, so that what is gone is an error and no signal."""
     columns = {"a": range(50_000), "b": ["x"] * 50_000}
     path = store(tmp_path / "in.parquet", columns, row_group_size=5000, use_dictionary=False)
-    fragments = list(open_source(path).fragments(0, 4096, LONGEST))
-
-    def change() -> None:
-        path.unlink() if kept is None else os.truncate(path, int(path.stat().st_size * kept))
-
-    def read() -> None:
-        for number, fragment in enumerate(fragments):
-            for place, _ in enumerate(fragment.batches()):
-                if (moment, number, place) == ("batches", 0, 0):
-                    change()
-            if (moment, number) == ("fragments", 0):
-                change()
-
-    if moment == "before":
-        change()
+    fragments = [fragment.batches() for fragment in open_source(path).fragments(0, 4096, LONGEST)]
+    if is_begun:
+        next(fragments[0])
+    path.unlink() if kept is None else os.truncate(path, int(path.stat().st_size * kept))
     with pytest.raises(InputError, match=r"^in\.parquet: "):
-        read()
+        deque(chain(*fragments), maxlen=0)
 
 
 def test_a_summary_of_other_files_is_refused(tmp_path: Path) -> None:
@@ -196,3 +206,129 @@ def test_footers_that_were_read_do_not_add_up(tmp_path: Path) -> None:
     finally:
         gc.enable()
     assert alive * footer_bytes < 4 << 20
+
+
+# What files claim: a clean error that names them, in bounded memory and time
+
+
+@pytest.fixture(scope="module")
+def child() -> Iterator[Server]:
+    """Return what runs the command line in a process with 3 GB of address space and half a minute of time."""
+    with Server(seconds=30, memory_bytes=3 * GB) as server:
+        yield server
+
+
+MB = 1 << 20
+ROOT = [group("schema", 1), leaf("a")]
+COLUMNS = [leaf(f"c{index}") for index in range(1001)]
+
+
+def one_column(page: bytes, *, rows: int, size: int, codec: str = "none", stored: int | None = None) -> bytes:
+    held = chunk(["a"], values=rows, size=size, stored=len(page) if stored is None else stored, codec=codec)
+    return wrap(page, footer(ROOT, [row_group([held], rows=rows, size=size)], rows=rows))
+
+
+def no_rows(*elements: Struct, **claims: int) -> bytes:
+    return wrap(b"", footer(list(elements), [], rows=0, **claims))
+
+
+def plain_page(rows: int = 10, **claims: int) -> bytes:
+    return data_page(b"12345678" * rows, values=rows, **{"size": 8 * rows} | claims)
+
+
+def with_unknown(value: bytes) -> bytes:
+    """Return a footer that begins with a list that no reader knows."""
+    return bytes([1 << 4 | LIST]) + value + footer(ROOT, [], rows=0)
+
+
+CLAIMS: dict[str, bytes | Callable[[], bytes]] = {
+    "row groups by the billion": no_rows(*ROOT, claimed_groups=(1 << 31) - 1),
+    "schema elements by the billion": no_rows(*ROOT, claimed_schema=(1 << 31) - 1),
+    "children by the billion": no_rows(group("schema", (1 << 31) - 1), leaf("a")),
+    "groups in groups": partial(no_rows, group("schema", 1), *[group("g", 1)] * 50_000, leaf("a")),
+    "lists of lists": partial(
+        no_rows, group("schema", 1), *[group("g", 1, repetition=2)] * 50_000, leaf("a")
+    ),
+    "columns by the hundred thousand": partial(no_rows, group("schema", 100_001), *[leaf("a")] * 100_001),
+    "more than 100 levels": no_rows(group("schema", 1002), *COLUMNS, *[group("g", 1)] * 100, leaf("a")),
+    "a name that is not UTF-8": no_rows(group("schema", 1), leaf("a") | {4: (BINARY, b"\xff\xfe")}),
+    "items of no type by the quintillion": wrap(b"", with_unknown(encode_list(0, [], claimed=1 << 60))),
+    "lists of no type by the quintillion": wrap(b"", with_unknown(encode_list(13, [], claimed=1 << 60))),
+    "a footer longer than the file": b"PAR1" + b"\0" * 20 + b"\xff\xff\xff\x7fPAR1",
+    "more rows than are there": one_column(plain_page(), rows=1 << 20, size=80),
+    "more rows than any file has": one_column(plain_page(), rows=1 << 60, size=80),
+    "fewer than no rows": one_column(plain_page(), rows=-1, size=80),
+    "a column chunk of exabytes": one_column(plain_page(), rows=10, size=1 << 60, stored=1 << 60),
+    "a stored page of 2 GiB": one_column(
+        plain_page(stored=(1 << 31) - 1, size=(1 << 31) - 1), rows=10, size=80
+    ),
+    "a page of fewer than no bytes": one_column(plain_page(stored=-1, size=-1), rows=10, size=80),
+    "a compressed page of 2 GiB": one_column(
+        data_page(zstandard.compress(b"x" * 80), values=10, size=(1 << 31) - 1),
+        rows=10,
+        size=80,
+        codec="zstd",
+    ),
+    "a page of fewer than no values": one_column(data_page(b"x" * 80, values=-1, size=80), rows=10, size=80),
+}
+
+
+@pytest.mark.parametrize("claim", CLAIMS)
+def test_what_a_footer_claims_is_not_believed(tmp_path: Path, child: Server, claim: str) -> None:
+    content = CLAIMS[claim]
+    (tmp_path / "in.parquet").write_bytes(content() if callable(content) else content)
+    line = refusal(child.run(["in.parquet", "-o", "out/", "--memory", "300MB"], tmp_path), tmp_path)
+    assert line.startswith("recshuf: error: in.parquet: ")
+
+
+def test_what_a_parquet_file_made_by_hand_holds_is_read(tmp_path: Path) -> None:
+    """It is valid but for its claims; invalid UTF-8 in values passes, and 99 levels are read."""
+    path = tmp_path / "in.parquet"
+    path.write_bytes(one_column(plain_page(), rows=10, size=80))
+    assert read_alone(open_source(path))["a"].to_pylist() == [int.from_bytes(b"12345678", "little")] * 10
+    path.write_bytes(no_rows(group("schema", 1002), *COLUMNS, *[group("g", 1)] * 98, leaf("a")))
+    assert open_source(path).inputs[0].record_count == 0
+    store(path, {"a": pa.array([b"\xff\xfe", b"ok"]).view(pa.string())})
+    column = load(shuffled(path))["a"].combine_chunks()
+    assert sorted(column.view(pa.binary()).to_pylist()) == [b"ok", b"\xff\xfe"]
+
+
+def pages_file(path: Path, sizes: list[int], *, columns: int = 1) -> Path:
+    """Write a file with a row group for each size, a page of zeros in each column; its footer claims small pages."""
+    names = [f"c{index}" for index in range(columns)]
+    data, groups = b"", []
+    for size in sizes:
+        frames = zstandard.compress(bytes(MB)) * (size // MB) + zstandard.compress(bytes(size % MB))
+        page = data_page(frames, values=10, size=size)
+        options = {"values": 10, "size": 80, "stored": len(page), "offset": 4 + len(data), "codec": "zstd"}
+        groups.append(row_group([chunk([name], **options) for name in names], rows=10, size=80))
+        data += page
+    path.write_bytes(
+        wrap(data, footer([group("schema", columns), *map(leaf, names)], groups, rows=10 * len(sizes)))
+    )
+    return path
+
+
+BEYOND = "its pages unpack to 4.29 GB of memory, more than"
+HUGE: dict[str, tuple[list[int], int, str, str]] = {
+    "six columns": ([GB], 6, "300MB", "its pages unpack to"),
+    "more than there is": ([GB], 6, "200GB", "reading it asks for more memory than"),
+    "alone": ([(1 << 31) - 10], 1, "300MB", BEYOND),
+    "in a later row group": ([80, (1 << 31) - 10], 1, "300MB", BEYOND),
+    "in a small file among others": ([(1 << 31) - 10], 1, "300MB", BEYOND),
+}
+
+
+@pytest.mark.parametrize("way", mostly_slow(HUGE, "six columns", "in a later row group"))
+def test_pages_beyond_memory_are_refused_before_they_are_unpacked(
+    tmp_path: Path, child: Server, way: str
+) -> None:
+    """Files of some KB, in a process that may have 3 GB."""
+    sizes, columns, memory, problem = HUGE[way]
+    pages_file(tmp_path / "in.parquet", sizes, columns=columns)
+    for name in ("a.parquet", "z.parquet"):
+        pages_file(tmp_path / name, [80, 80])
+    inputs = ["a.parquet", "in.parquet", "z.parquet"] if way.startswith("in a small") else ["in.parquet"]
+    line = refusal(child.run([*inputs, "-o", "out/", "--memory", memory], tmp_path), tmp_path)
+    assert f"in.parquet: row group {len(sizes) - 1}: {problem}" in line
+    assert ("raise --memory" in line) == (memory == "300MB")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import combinations_with_replacement
+from itertools import combinations_with_replacement, permutations
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -10,7 +10,8 @@ import pytest
 
 import recshuf
 from recshuf.errors import InputError, UsageError
-from tests.support.formats.parquet_tools import load, open_source, read_all, shuffled, store, write_all
+from tests.support.effort import some
+from tests.support.formats.parquet_tools import label, load, open_source, read_all, shuffled, store, write_all
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,8 +60,8 @@ def zoned(unit: str, zone: str | None = "UTC") -> pa.DataType:
     return pa.timestamp(unit, zone)
 
 
-def label(index: pa.DataType, value: pa.DataType | None = None, *, ordered: bool = False) -> pa.DataType:
-    return pa.dictionary(index, value or pa.string(), ordered=ordered)
+def sorted_map(is_sorted: bool) -> pa.DataType:
+    return pa.map_(pa.string(), pa.int8(), keys_sorted=is_sorted)
 
 
 UNIONS: list[tuple[pa.DataType, ...]] = [
@@ -78,19 +79,9 @@ UNIONS: list[tuple[pa.DataType, ...]] = [
     (pa.list_(pa.int8(), 2), pa.list_(pa.int16(), 2), pa.list_(pa.int16(), 2)),
     (pa.map_(pa.string(), pa.int8()), pa.map_(pa.string(), pa.int16()), pa.map_(pa.string(), pa.int16())),
     (label(pa.int8()), pa.string_view(), pa.large_string()),
+    (sorted_map(True), sorted_map(True), sorted_map(True)),
+    (sorted_map(True), sorted_map(False), sorted_map(False)),
 ]
-
-
-def test_types_are_united_without_loss(tmp_path: Path) -> None:
-    for left, right, expected in UNIONS:
-        for kinds in ((left, right), (right, left), (left, right, left), (right, expected, left)):
-            assert union_of(tmp_path, *kinds) == expected, kinds
-
-
-def test_keys_of_maps_are_sorted_where_every_file_says_so(tmp_path: Path) -> None:
-    for flags in ((True, True), (True, False), (False, True)):
-        kinds = [pa.map_(pa.string(), pa.int8(), keys_sorted=flag) for flag in flags]
-        assert union_of(tmp_path, *kinds).keys_sorted == all(flags)
 
 
 def test_dictionaries_are_united_in_shards(tmp_path: Path) -> None:
@@ -155,13 +146,14 @@ WIDER = [
 ]
 
 
-def test_types_that_would_lose_values_clash_unless_numbers_may_be_widened(tmp_path: Path) -> None:
-    widened = {frozenset((left, right)): expected for left, right, expected in WIDER}
-    for pair in (*CLASHES, *((left, right) for left, right, _ in WIDER)):
-        for kinds in (pair, pair[::-1]):
-            assert union_of(tmp_path, *kinds) is None, kinds
-            expected = widened.get(frozenset(pair))
-            assert union_of(tmp_path, *kinds, widens=True) == expected, kinds
+def test_types_are_united_without_loss_or_clash_unless_numbers_may_be_widened(tmp_path: Path) -> None:
+    cases = [(left, right, kind, kind) for left, right, kind in UNIONS]
+    cases += [(*pair, None, None) for pair in CLASHES] + [(*pair, None, wide) for *pair, wide in WIDER]
+    for left, right, expected, widened in cases:
+        triples = [(left, right, left), (right, expected, left)] if expected else []
+        for kinds in [(left, right), (right, left), *triples]:
+            assert union_of(tmp_path, *kinds) == expected, kinds
+            assert union_of(tmp_path, *kinds, widens=True) == widened, kinds
 
 
 def test_widened_values_are_equal_or_refused(tmp_path: Path) -> None:
@@ -187,21 +179,21 @@ def test_widened_values_are_equal_or_refused(tmp_path: Path) -> None:
 
 
 def test_files_with_other_columns_orders_and_types_become_one_table(tmp_path: Path) -> None:
-    note = pa.schema([pa.field("extra", pa.bool_(), metadata={"of": "the first that has it"})])
-    contents: list[dict[str, Any]] = [
-        {"n": pa.array([1], pa.int8()), "t": ["x"]},
-        {"extra": [True], "t": pa.array(["y"]).dictionary_encode(), "n": [2]},
-        {"t": pa.nulls(1)},
+    extra = pa.field("extra", pa.bool_(), metadata={"of": "the first that has it"})
+    noted = pa.schema([extra, ("t", label(pa.int32())), ("n", pa.int64())])
+    tables = [
+        pa.table({"n": pa.array([1], pa.int8()), "t": ["x"]}),
+        pa.table([[True], pa.array(["y"]).dictionary_encode(), [2]], schema=noted),
+        pa.table({"t": pa.nulls(1)}),
     ]
-    paths = [store(tmp_path / f"{n}.parquet", columns) for n, columns in enumerate(contents)]
-    noted = load(paths[1])
-    store(paths[1], noted.cast(pa.schema([note.field(0), noted.schema.field(1), noted.schema.field(2)])))
-    for number, path in enumerate(paths):
-        store(path, load(path).replace_schema_metadata({"by": str(number), f"only {number}": ""}))
+    paths = [
+        store(tmp_path / f"{n}.parquet", table.replace_schema_metadata({"by": str(n), f"only {n}": ""}))
+        for n, table in enumerate(tables)
+    ]
     table = read_all(open_source(*paths))
     assert table.schema.metadata == {b"by": b"0", b"only 0": b""}
     assert table.schema.names == ["n", "t", "extra"]
-    assert table.schema.field("extra").metadata == note.field(0).metadata
+    assert table.schema.field("extra").metadata == extra.metadata
     assert table.to_pylist() == [
         {"n": 1, "t": "x", "extra": None},
         {"n": 2, "t": "y", "extra": True},
@@ -273,15 +265,12 @@ def test_a_time_that_does_not_fit_the_finer_unit_is_an_error(tmp_path: Path) -> 
         read_all(open_source(first, second))
 
 
-def test_columns_are_kept_in_the_order_given(tmp_path: Path) -> None:
+def test_columns_are_kept_in_the_order_given_and_those_of_one_name_apart(tmp_path: Path) -> None:
     path = store(tmp_path / "in.parquet", {"a": [1], "a.b": [2], "c": [3]})
     assert read_all(open_source(path, columns=("c", "a"))).to_pylist() == [{"c": 3, "a": 1}]
     with pytest.raises(UsageError, match=r"'a\.c'.*'a\.b'"):
         open_source(path, columns=("a.c",))
-
-
-def test_columns_of_one_name_are_kept_apart(tmp_path: Path) -> None:
-    path = store(tmp_path / "in.parquet", pa.table([[1, 2], [3, 4], [5, 6]], ["a", "b", "a"]))
+    store(path, pa.table([[1, 2], [3, 4], [5, 6]], ["a", "b", "a"]))
     source = open_source(path, path, columns=("a",))
     assert source.schema.names == ["a", "a"]
     assert [column.to_pylist() for column in read_all(source).columns] == [[1, 2, 1, 2], [5, 6, 5, 6]]
@@ -293,7 +282,7 @@ def test_columns_of_one_name_are_kept_apart(tmp_path: Path) -> None:
 # Partitions
 
 
-def test_folders_become_columns(tmp_path: Path) -> None:
+def test_folders_become_columns_if_all_inputs_have_the_same(tmp_path: Path) -> None:
     first = store(tmp_path / "a.parquet", {"n": [1, 2], "own": [5, 6]})
     second = store(tmp_path / "b.parquet", {"n": [3], "own": [7]})
     long = "9" * 19  # more than 64 bits hold
@@ -314,9 +303,97 @@ def test_folders_become_columns(tmp_path: Path) -> None:
     only = open_source(first, second, partitions=partitions, columns=("year", "n"))
     assert only.schema.names == ["year", "n"]
     assert read_all(only)["year"].to_pylist() == [2024, 2024, None]
-
-
-def test_inputs_with_other_folders_are_refused(tmp_path: Path) -> None:
-    paths = [store(tmp_path / name, {"n": [1]}) for name in ("a.parquet", "b.parquet")]
     with pytest.raises(InputError, match=r"b\.parquet.*a\.parquet"):
-        open_source(*paths, partitions=[(("k", "1"),), ()])
+        open_source(first, second, partitions=[(("k", "1"),), ()])
+
+
+# A column without values in one file takes the type that it has in the others, in any order of inputs and at any depth
+
+VALUES: dict[str, pa.Array] = {
+    "text": pa.array(["x", "y"], pa.large_string()),
+    "label": pa.array(["x", "y"]).dictionary_encode().cast(label(pa.int8())),
+    "time": pa.array([1, 2], pa.timestamp("us", "UTC")),
+    "struct": pa.array([{"a": 1, "b": "x"}, {"a": 2, "b": None}]),
+    "list": pa.array([["x"], []]),
+    "deep": pa.array([[{"a": [True]}], None]),
+    "map": pa.array([[("k", "x")], []], pa.map_(pa.string(), pa.string())),
+}
+VOID: dict[str, list[pa.DataType]] = {
+    "text": [pa.float64(), pa.list_(pa.int8()), pa.struct({"a": pa.bool_()}), label(pa.int8())],
+    "label": [pa.float64(), pa.int8()],
+    "time": [pa.float64(), pa.timestamp("us")],
+    "struct": [pa.float64(), pa.struct({"a": pa.binary(), "b": pa.float64()})],
+    "list": [pa.list_(pa.float64()), pa.float64(), pa.map_(pa.string(), pa.int8())],
+    "deep": [pa.list_(pa.struct({"a": pa.list_(pa.string())})), pa.int64()],
+    "map": [pa.map_(pa.string(), pa.float64()), pa.int64()],
+}
+"""Types that a file without values may give to a column, of which each clashes."""
+
+
+@pytest.mark.parametrize("options", [{}, {"write_statistics": False}], ids=["", "no statistics"])
+def test_columns_without_values_take_the_types_of_the_others(tmp_path: Path, options: dict[str, Any]) -> None:
+    full = store(tmp_path / "full.parquet", {"n": [1, 2], **VALUES}, **options)
+    expected = load(shuffled(full)).schema.types
+    for number in range(max(map(len, VOID.values()))):
+        kinds = {form: voids[number % len(voids)] for form, voids in VOID.items()}
+        nulls = {form: pa.nulls(3, kind) for form, kind in kinds.items()}
+        void = store(tmp_path / "void.parquet", {"n": [3, 4, 5], **nulls}, **options)
+        none = {form: column[:0] for form, column in nulls.items()}
+        empty = store(tmp_path / "empty.parquet", {"n": pa.array([], pa.string()), **none})
+        for paths in some(permutations((full, void, empty)), 1 if number == 0 and not options else 3):
+            written = load(shuffled(*paths, verify=number == 0)).sort_by("n")
+            assert written.schema.types == expected, kinds
+            for form, column in VALUES.items():
+                assert written[form].to_pylist() == [*column.to_pylist(), None, None, None], form
+
+
+def test_parts_of_a_column_without_values_take_the_type_of_the_others(tmp_path: Path) -> None:
+    rows = [{"a": [1], "b": {"x": "t"}, "d": True}]
+    lacking: list[dict[str, Any]] = [{"a": [2], "b": None, "d": None}, {"a": [], "b": None, "d": None}]
+    kind = pa.struct({"a": pa.list_(pa.int64()), "d": pa.float64(), "b": pa.struct({"x": pa.int8()})})
+    full = store(tmp_path / "full.parquet", {"c": rows})
+    part = store(tmp_path / "part.parquet", {"c": pa.array(lacking, kind)})
+    for paths in ((full, part), (part, full)):
+        written = load(shuffled(*paths))["c"]
+        assert written.type.field("d").type == pa.bool_()
+        assert sorted(written.to_pylist(), key=str) == sorted([*rows, *lacking], key=str)
+
+
+def test_a_column_without_values_has_no_say_in_what_values_mean(tmp_path: Path) -> None:
+    """Of the columns of polars, whose metadata hold the values of an enumeration."""
+    kind = pa.dictionary(pa.uint8(), pa.string(), ordered=True)
+    key, told = b"_PL_ENUM_VALUES2", b"1;x1;y"
+
+    def write(name: str, column: pa.Array, metadata: dict[bytes, bytes] | None) -> Path:
+        field = pa.field("c", column.type, metadata=metadata)
+        return store(tmp_path / name, pa.Table.from_arrays([column], schema=pa.schema([field])))
+
+    full = write("full.parquet", pa.array(["x", "y"]).dictionary_encode().cast(kind), {key: told})
+    for other in (
+        write("nulls.parquet", pa.nulls(2, pa.string()), None),
+        write("other.parquet", pa.nulls(2, kind), {key: b"1;z"}),
+        write("empty.parquet", pa.nulls(0, pa.float64()), None),
+    ):
+        for paths in ((full, other), (other, full)):
+            assert load(shuffled(*paths)).schema.field("c").metadata[key] == told, other
+    clash = write("clash.parquet", pa.array(["z"]).dictionary_encode().cast(kind), {key: b"1;z"})
+    with pytest.raises(InputError, match="_PL_ENUM_VALUES2"):
+        shuffled(full, clash)
+
+
+def test_values_still_clash(tmp_path: Path) -> None:
+    """A value anywhere, or a list or struct around none, is no lack of values. Neither are types that no file has values of."""
+    full = store(tmp_path / "full.parquet", {"c": ["x"]})
+    for number, column in enumerate(
+        (pa.array([None, 1.5]), pa.array([[], None]), pa.array([{"a": None}], pa.struct({"a": pa.int8()})))
+    ):
+        other = store(tmp_path / f"{number}.parquet", {"c": column}, row_group_size=1)
+        for paths in ((full, other), (other, full)):
+            with pytest.raises(InputError, match=r"field 'c': type .* does not fit type"):
+                shuffled(*paths)
+    empty = [
+        store(tmp_path / f"e{n}.parquet", {"c": pa.nulls(2, kind)})
+        for n, kind in enumerate((pa.int8(), pa.string()))
+    ]
+    with pytest.raises(InputError, match=r"field 'c': type string does not fit type int8"):
+        shuffled(*empty)

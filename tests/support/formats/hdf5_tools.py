@@ -15,7 +15,7 @@ from recshuf.interfaces import InputFile, Source, WriteOptions
 from tests.support.formats.given_options import reading
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     import pyarrow as pa
@@ -25,6 +25,13 @@ LONGEST = 1 << 30
 
 def given(path: Path) -> InputFile:
     return InputFile(name=str(path), path=path)
+
+
+def store(path: Path, datasets: Mapping[str, Any]) -> Path:
+    with h5py.File(path, "w") as file:
+        for name, values in datasets.items():
+            file[name] = values
+    return path
 
 
 def open_source(*paths: Path, datasets: tuple[str, ...] | None = None) -> Source:
@@ -67,6 +74,12 @@ def copy_through(
     """Read a file and write all of its records, in order, to another."""
     source = open_source(path, datasets=datasets)
     return write_shard(source, out, read_all(source, block_bytes))
+
+
+def patch(path: Path, place: int, data: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(place)
+        file.write(data)
 
 
 def create_raw(
@@ -156,14 +169,14 @@ def _describe(found: Any, paths: dict[int, str], is_record: bool) -> Any:
         else []
     )
     plist = found.id.get_create_plist()
-    storage = plist.get_layout(), found.chunks, found.maxshape, _list_filters(plist), found.fillvalue
-    kept = () if is_record else (found.shape, storage, _list_values(found[()]))
+    storage = plist.get_layout(), found.chunks, found.maxshape, list_filters(found), found.fillvalue
+    kept = storage[3] if is_record else (found.shape, storage, _list_values(found[()]))
     return "dataset", _describe_type(found.id.get_type(), paths), scales, attributes, repr(kept)
 
 
 def _describe_attribute(found: Any, key: str, paths: dict[int, str]) -> Any:
-    if key in ("DIMENSION_LIST", "REFERENCE_LIST"):
-        return None  # references, told as scales
+    if key in ("DIMENSION_LIST", "REFERENCE_LIST", "shape"):
+        return None  # references, told as scales; and what counts the rows of a sparse matrix
     return _describe_type(found.attrs.get_id(key).get_type(), paths), repr(_list_values(found.attrs[key]))
 
 
@@ -177,5 +190,7 @@ def _list_values(values: Any) -> Any:
     return values.tolist() if values.dtype.hasobject else hashlib.sha256(values.tobytes()).hexdigest()
 
 
-def _list_filters(plist: h5p.PropDCID) -> list[Any]:
+def list_filters(dataset: h5py.Dataset) -> list[Any]:
+    """Return code, flags, parameters and name of each filter."""
+    plist = dataset.id.get_create_plist()
     return [plist.get_filter(index) for index in range(plist.get_nfilters())]

@@ -95,6 +95,10 @@ def load(path: Path) -> pa.Table:
     return file.read() if file.num_row_groups else file.schema_arrow.empty_table()
 
 
+def label(index: pa.DataType, value: pa.DataType | None = None, *, ordered: bool = False) -> pa.DataType:
+    return pa.dictionary(index, value or pa.string(), ordered=ordered)
+
+
 def holds_the_same(left: pa.Table, right: pa.Table) -> bool:
     """Compare values; those that do not equal themselves, NaN, as text."""
     return left.num_columns == right.num_columns and all(

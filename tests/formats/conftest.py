@@ -1,4 +1,4 @@
-"""Which tests of formats are slow, and packages of formats that are installed for a test."""
+"""Which tests of formats are slow, packages of formats that are installed for a test, and the process that reads what would do harm."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.formats.hostile_tools import GB
 from tests.support.other_packages import forget_formats, install, use
+from tests.support.processes.command_server import Server
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -55,3 +57,10 @@ def add_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cal
     yield add
     monkeypatch.undo()
     forget_formats()
+
+
+@pytest.fixture(scope="session")
+def child() -> Iterator[Server]:
+    """Return what runs the command line in a process with 3 GB of address space and half a minute of time."""
+    with Server(seconds=30, memory_bytes=3 * GB) as server:
+        yield server

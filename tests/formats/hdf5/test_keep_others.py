@@ -217,27 +217,6 @@ def write_anndata(path: Path, variables: int = 4) -> Path:
     return path
 
 
-ALIGNED = ("X", "layers/counts", "obsm/X_pca", "raw/X", "obs/_index", "obs/cell_type/codes")
-
-
-def test_of_anndata_the_observations_are_shuffled(tmp_path: Path) -> None:
-    """In `test_signs` also where there are as many variables."""
-    given = write_anndata(tmp_path / "in.h5")
-    shuffle_kept(given, tmp_path / "out/", shards=3, verify=True)
-    before, seen = outline(given, *ALIGNED), []
-    for path in sorted((tmp_path / "out").iterdir()):
-        after = outline(path, *ALIGNED)
-        assert list(after) == list(before)
-        assert after == before
-        with h5py.File(given) as one, h5py.File(path) as other:
-            rows = other["X"][:, 0].astype(int)
-            assert len(rows) == ROWS // 3
-            for name in ALIGNED:
-                assert other[name][:].tolist() == one[name][:][rows].tolist()
-        seen += rows.tolist()
-    assert sorted(seen) == list(range(ROWS)) != seen
-
-
 def test_observations_stored_by_columns_are_refused(tmp_path: Path) -> None:
     with h5py.File(write_anndata(tmp_path / "in.h5"), "r+") as file:
         del file["X"]

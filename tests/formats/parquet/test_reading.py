@@ -47,11 +47,12 @@ from tests.support.formats.parquet_tools import (
     watched_memory,
     write_all,
 )
-from tests.support.processes.command_server import Server
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
+
+    from tests.support.processes.command_server import Server
 
 
 def test_batches_of_expanding_dictionaries_stay_small(tmp_path: Path) -> None:
@@ -209,13 +210,6 @@ def test_footers_that_were_read_do_not_add_up(tmp_path: Path) -> None:
 
 
 # What files claim: a clean error that names them, in bounded memory and time
-
-
-@pytest.fixture(scope="module")
-def child() -> Iterator[Server]:
-    """Return what runs the command line in a process with 3 GB of address space and half a minute of time."""
-    with Server(seconds=30, memory_bytes=3 * GB) as server:
-        yield server
 
 
 MB = 1 << 20

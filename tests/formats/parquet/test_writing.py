@@ -27,7 +27,6 @@ from tests.support.formats.parquet_tools import (
     load,
     open_source,
     read_all,
-    shuffled,
     store,
     write_all,
 )
@@ -38,14 +37,9 @@ if TYPE_CHECKING:
     from tests.conftest import Run
 
 
-def codecs_of(path: Path) -> dict[str, str]:
-    group = pq.read_metadata(path).row_group(0)
-    chunks = [group.column(index) for index in range(group.num_columns)]
-    return {chunk.path_in_schema: chunk.compression for chunk in chunks}
-
-
 def dictionaries_of(path: Path) -> list[bool]:
-    return [chunk_of(path, column).has_dictionary_page for column in range(len(codecs_of(path)))]
+    columns = range(pq.read_metadata(path).num_columns)
+    return [chunk_of(path, column).has_dictionary_page for column in columns]
 
 
 # What a shard takes from the inputs
@@ -104,22 +98,6 @@ def test_codec_and_row_groups_follow_the_inputs(
     assert group_rows(written) == [30, 30, 30, *rest]
     assert load(written)["a"].to_pylist() == texts
     assert chunk_of(written).compression == stored
-
-
-def test_codecs_follow_column_by_column_unless_one_is_asked_for(tmp_path: Path) -> None:
-    """Columns that the first file lacks, or no file has, get the one that most have."""
-    codecs = {"a": "gzip", "b": "zstd", "l.list.element": "snappy", "m": "gzip"}
-    path = store(tmp_path / "in.parquet", {"b": [2], "a": [1], "l": [["x"]], "m": [3]}, compression=codecs)
-    other = store(tmp_path / "2.parquet", {"new": [4]}, compression="none")
-    expected = {"l.list.element": "SNAPPY", "b": "ZSTD", "a": "GZIP", "m": "GZIP"}
-    source = open_source(path, columns=("l", "b", "a", "m"))
-    assert codecs_of(write_all(source, tmp_path / "out.parquet")) == expected
-    found = codecs_of(shuffled(path, other, provenance=True))
-    assert len(found) > 5
-    assert found == dict.fromkeys(found, "GZIP") | expected
-    options = WriteOptions(compression="zstd", compression_level=9)
-    written = write_all(source, tmp_path / "zstd.parquet", options=options)
-    assert set(codecs_of(written).values()) == {"ZSTD"}
 
 
 def test_dictionaries_follow_the_inputs_but_not_where_the_writer_gave_up(tmp_path: Path) -> None:

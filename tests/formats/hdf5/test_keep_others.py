@@ -99,7 +99,7 @@ def test_references_and_other_files_are_refused(tmp_path: Path) -> None:
     assert "link 'other'" in refusal(path)
     path = write(tmp_path / "in.h5")
     with h5py.File(path, "r+") as file:
-        file.create_dataset("other", (5,), "u1", external=[("elsewhere", 0, 5)])
+        file.create_dataset("other", (5,), "f4", external=[("elsewhere", 0, 20)])
     assert "dataset 'other': external storage reads other files" in refusal(path)
 
 

@@ -94,16 +94,20 @@ def test_other_formats_get_lists_and_stores_get_cells(tmp_path: Path) -> None:
     assert sorted(map(repr, batch["X"].to_pylist())) == sorted(repr(row["X"]) for row in found)
 
 
-def test_batches_are_cut_by_the_bytes_of_rows(tmp_path: Path) -> None:
-    """Rows of very different lengths come in batches that do not exceed a block, but for a single row."""
-    lengths = np.where(np.arange(400) % 100 < 90, 1, 500)
+def write_lists(path: Path, lengths: Any, chunk: int = 64) -> Path:
+    """Write cells with so many items in each row of their only matrix."""
     bounds = np.append(0, np.cumsum(lengths))
-    path = write_anndata(tmp_path / "in.h5ad", 400, groups=("X",))
-    with h5py.File(path, "r+") as file:
+    items = np.arange(bounds[-1])
+    with h5py.File(write_anndata(path, len(lengths), groups=("X",)), "r+") as file:
         for part in ("data", "indices", "indptr"):
             del file["X"][part]
-        items = np.arange(bounds[-1])
-        write_matrix(file["X"], (items, items % VARIABLES, bounds), ("f4", "i4", "i8"), chunks=(64,))
+        write_matrix(file["X"], (items, items % VARIABLES, bounds), ("f4", "i4", "i8"), chunks=(chunk,))
+    return path
+
+
+def test_batches_are_cut_by_the_bytes_of_rows(tmp_path: Path) -> None:
+    """Rows of very different lengths come in batches that do not exceed a block, but for a single row."""
+    path = write_lists(tmp_path / "in.h5ad", np.where(np.arange(400) % 100 < 90, 1, 500))
     source = FORMAT.open_source([InputFile(str(path), path)], ReadOptions(refuses_foreign=True))
     batches = [batch for part in source.fragments(0, 10_000, 1 << 20) for batch in part.batches()]
     assert sum(batch.num_rows for batch in batches) == 400
@@ -112,6 +116,12 @@ def test_batches_are_cut_by_the_bytes_of_rows(tmp_path: Path) -> None:
         InputError, match="row 90 of dataset 'X/indptr': 2000 bytes are more than the 1000 allowed"
     ):
         [list(part.batches()) for part in source.fragments(0, 10_000, 1000)]
+
+
+def test_lists_that_are_written_in_several_steps_follow_each_other(tmp_path: Path) -> None:
+    given = write_lists(tmp_path / "in.h5ad", np.arange(60) * 1000, 1 << 16)  # 14 MB
+    recshuf.shuffle(given, tmp_path / "out.h5ad", seed=1)
+    assert sorted(read_cells(tmp_path / "out.h5ad")) == sorted(read_cells(given))
 
 
 def change(**parts: Any) -> Callable[[h5py.File], None]:

@@ -152,15 +152,19 @@ def test_extension_types_that_arrow_knows_must_agree(tmp_path: Path, kind: str) 
 
 def test_nested_fields_say_something_too(tmp_path: Path) -> None:
     def nested(**says: str) -> Path:
-        inner = pa.field("element", pa.struct([pa.field("n", pa.int64(), metadata=says)]))
-        table = pa.table([[[{"n": 1}]]], schema=pa.schema([pa.field("l", pa.list_(inner))]))
-        return store(tmp_path / f"{says}.parquet", table)
+        inner = pa.struct([pa.field("n", pa.int64(), metadata=says)])
+        schema = pa.schema({"l": pa.list_(pa.field("element", inner)), "m": pa.map_(pa.string(), inner)})
+        return store(
+            tmp_path / f"{says}.parquet", pa.table([[[{"n": 1}]], [[("k", {"n": 1})]]], schema=schema)
+        )
 
     first, longer = nested(categories='["a"]'), nested(categories='["a", "b"]')
     for order in ([first, longer], [longer, first]):
-        field = read_shuffled(*order).field("l").type.value_type.field("n")
-        assert field.metadata == {b"categories": b'["a", "b"]'}
-    with pytest.raises(InputError, match=r"field 'l\.element\.n', key 'categories'"):
+        found = read_shuffled(*order)
+        for kind in (found.field("l").type.value_type, found.field("m").type.item_type):
+            assert kind.field("n").metadata == {b"categories": b'["a", "b"]'}
+    said = r"field 'l\.element\.n', key 'categories'.*; field 'm\.value\.n', key 'categories'"
+    with pytest.raises(InputError, match=said):
         read_shuffled(first, nested(categories='["b"]'))
 
 

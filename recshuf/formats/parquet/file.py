@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from bisect import bisect_right
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import field, replace
 from functools import cached_property
 from itertools import accumulate
 from pathlib import PurePosixPath
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from recshuf.formats.parquet.annotations import Leaf, StoredSchema
     from recshuf.formats.parquet.metadata import RangeIndex
+    from recshuf.formats.parquet.pages import Pages
     from recshuf.interfaces import Handle, InputFile
 
 
@@ -285,6 +286,8 @@ class Footer:
     """Estimated memory of the footer while the file is open."""
     range_index: RangeIndex | None
     """The index of pandas that becomes a column."""
+    pages: dict[int, tuple[list[int], Pages]] = field(default_factory=dict)
+    """What is known of some pages already: by row group, the Parquet columns, and their pages."""
 
     @property
     def name(self) -> str:

@@ -264,9 +264,8 @@ def take_rows(batch: pa.RecordBatch, index: NDArray[np.intp]) -> pa.RecordBatch:
     """Return the rows of a batch at `index`, copied."""
     if batch.num_columns == 0:
         return batch.slice(0, len(index))  # take would lose the number of rows
-    if any(column.offset and _holds_fixed_lists(column.type) for column in batch.columns):
-        # Arrow's take picks wrong values from a slice of fixed-size lists in fixed-size lists.
-        batch = pa.RecordBatch.from_arrays([*map(_copy, batch.columns)], schema=batch.schema)
+    if any(map(_is_cut, batch.columns)):
+        batch = pa.RecordBatch.from_arrays([*map(uncut, batch.columns)], schema=batch.schema)
     rows = wrap_values(index, pa.int64())
     if not any(map(_is_list_of_numbers, batch.columns)):
         return _take(batch, rows)
@@ -287,6 +286,24 @@ def _take(values: Any, rows: pa.Array) -> Any:
     from pyarrow._compute import call_function  # late: commands that take nothing start faster
 
     return call_function("take", [values, rows])
+
+
+def uncut(array: pa.Array) -> pa.Array:
+    """Return an array that Arrow takes the right values from: of fixed-size lists in fixed-size lists a copy, if it is a slice."""
+    return _copy(array) if _is_cut(array) else array
+
+
+def _is_cut(array: pa.Array) -> bool:
+    """Tell whether an array of fixed-size lists, or one in it, begins within its memory."""
+    if not _holds_fixed_lists(array.type):
+        return False
+    if isinstance(array, pa.ExtensionArray):
+        return _is_cut(array.storage)
+    if pt.is_struct(array.type):
+        parts = [array.field(index) for index in range(array.type.num_fields)]
+    else:
+        parts = [array.keys, array.items] if pt.is_map(array.type) else [array.values]
+    return bool(array.offset) or any(map(_is_cut, parts))
 
 
 def _copy(column: pa.Array) -> pa.Array:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from recshuf.errors import ConversionError
-from recshuf.records.arrays import has_offsets, is_list_view, is_variable_list, view_offsets
+from recshuf.records.arrays import has_offsets, is_list_view, is_variable_list, uncut, view_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -85,10 +85,7 @@ def _conform_extension(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 def _conform_dictionary(array: pa.DictionaryArray, kind: pa.DataType) -> pa.Array:
     # First the values, because Arrow takes no views of text and bytes, and decodes nothing nested.
-    values = conform(array.dictionary, kind)
-    if values.offset:  # from which Arrow takes wrong values, see `take_rows`
-        values = pa.concat_arrays([values])
-    return values.take(array.indices)
+    return uncut(conform(array.dictionary, kind)).take(array.indices)
 
 
 def _view_as_list(array: pa.Array) -> pa.Array:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from recshuf.dataclass import dataclass
 from recshuf.records.key_makers import KeyedRows, KeyMaker
 from recshuf.records.keys import RowRange, draw_keys, stream_of
 from recshuf.records.split import Split, apportion
@@ -71,19 +70,6 @@ def list_quotas(
     return [Quota(*one) for one in zip(sources, sizes, taken, strict=True)]
 
 
-@dataclass(frozen=True, slots=True)
-class _Sample:
-    whole: int
-    split: Split | None
-    """Its first part is taken once more; None if no record is."""
-
-    def count(self, span: RowRange) -> NDArray[np.int64]:
-        counts = np.full(span.rows, self.whole, np.int64)
-        if self.split is not None:
-            counts += self.split.find_parts([span]) == 0
-        return counts
-
-
 class CopyKeys(KeyMaker):
     """Keys of records that are taken several times, or not at all.
 
@@ -92,19 +78,20 @@ class CopyKeys(KeyMaker):
 
     def __init__(self, seed: int, quotas: Sequence[Quota], counts: Sequence[int] | None) -> None:
         self._seed = seed
-        self._samples: list[_Sample] = []
+        self._samples: list[tuple[int, Split | None]] = []
+        """By input: the copies of each record, and the split whose first part is taken once more; None if no record is."""
         for own, records, taken in quotas:
             whole, more = divmod(taken, records) if records else (0, 0)
             split = None
             if more and counts is not None:
                 sizes, inputs = (more, records - more), counts[own.start : own.stop]
                 split = Split.find(seed, inputs, sizes, _SAMPLE, own.start)
-            self._samples += [_Sample(whole, split)] * len(own)
+            self._samples += [(whole, split)] * len(own)
         self.most_copies = max((one.most_copies for one in quotas), default=1)
 
     def draw(self, batch: pa.RecordBatch, ranges: Sequence[RowRange]) -> KeyedRows:
         keys = draw_keys(self._seed, ranges)
-        counts = np.concatenate([self._samples[span.input_index].count(span) for span in ranges])
+        counts = np.concatenate([self._count(span) for span in ranges])
         if (counts == 1).all():
             return KeyedRows((keys,))
         rows = np.repeat(np.arange(batch.num_rows), counts)
@@ -114,3 +101,10 @@ class CopyKeys(KeyMaker):
             places = np.flatnonzero(number_of_copy == number)
             keys[places] = draw_keys(self._seed, ranges, (*_COPY, number))[rows[places]]
         return KeyedRows((keys,), rows)
+
+    def _count(self, span: RowRange) -> NDArray[np.int64]:
+        whole, split = self._samples[span.input_index]
+        counts = np.full(span.rows, whole, np.int64)
+        if split is not None:
+            counts += split.find_parts([span]) == 0
+        return counts

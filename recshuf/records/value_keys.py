@@ -11,7 +11,7 @@ value are in does not depend on other values.
 from __future__ import annotations
 
 from itertools import accumulate, repeat
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -252,21 +252,14 @@ class FoundParts(NamedTuple):
     """A word of the value of each, which is independent of its part; None if no value tells."""
 
 
-class PartFinder(Protocol):
-    """Tells which part of a split records belong to; used by many threads."""
-
-    def find_parts(self, batch: pa.RecordBatch, ranges: Sequence[RowRange]) -> FoundParts:
-        """Return the part of each row of a native batch, whose rows are those of some ranges in turn."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class PlacedParts:
-    """Parts of exact sizes, by input and row."""
+    """Parts of exact sizes, by input and row. Used by many threads."""
 
     split: Split
 
     def find_parts(self, _: pa.RecordBatch, ranges: Sequence[RowRange]) -> FoundParts:
+        """Return the part of each row of a native batch, whose rows are those of some ranges in turn."""
         return FoundParts(self.split.find_parts(ranges))
 
 
@@ -326,3 +319,7 @@ class ValueParts:
         (first, second), missing = find_values(self._reader, self._keys, batch, ranges)
         parts = np.searchsorted(self._thresholds, first, side="right").astype(np.uint8)
         return FoundParts(parts, missing, second)
+
+
+PartFinder: TypeAlias = PlacedParts | ValueParts
+"""Tells which part of a split records belong to."""

@@ -71,7 +71,6 @@ class PileDataLoader(DataLoader[Any]):
         self._move, self._position = 0, Position(0, 0)
 
     def __repr__(self) -> str:
-        """Return what it yields, and how many processes make it."""
         return f"{type(self).__name__}({self.dataset!r}, num_workers={self.num_workers})"
 
     def __len__(self) -> int:

@@ -140,7 +140,6 @@ class PileDataset(IterableDataset[dict[str, Any]]):
         return packed
 
     def __repr__(self) -> str:
-        """Return what it yields."""
         return self._any_loader.show(type(self).__name__, with_rank=self._ranks is not None)
 
     @property
@@ -298,7 +297,6 @@ class PileDataset(IterableDataset[dict[str, Any]]):
         return state | {"worker": worker.id, "workers": worker.num_workers}
 
     def describe(self, epoch: int, step: int) -> dict[str, Any]:
-        """Return the state at another position."""
         return self._loader.describe(epoch, step)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

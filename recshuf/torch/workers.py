@@ -108,7 +108,6 @@ class SharedPosition:
 
     @property
     def moves(self) -> int:
-        """Number of moves."""
         return int(self._shared[self._MOVE])
 
     @property

@@ -70,27 +70,22 @@ class BatchReader:
 
     @property
     def schema(self) -> pa.Schema:
-        """Columns of record batches."""
         return self.selection.schema
 
     @property
     def known(self) -> list[str]:
-        """Names of all columns of the store."""
         return self.selection.known
 
     @property
     def num_records(self) -> int:
-        """Number of records of the store."""
         return int(self.source.piles.counts.sum())
 
     @property
     def name(self) -> Any:
-        """What is read: the path of the store."""
         return str(self.source.piles.path)
 
     @property
     def mix(self) -> int:
-        """Number of piles in a group."""
         return self.source.order.mix
 
     @property
@@ -139,7 +134,6 @@ class BatchReader:
         self.close_at_the_end()
 
     def shard(self, sharding: Sharding) -> None:
-        """Read the part of another rank."""
         self._sharding, self._opened = sharding, None
 
     def count_steps(self, epoch: int) -> int:
@@ -236,7 +230,6 @@ class _LoadedGroup(NamedTuple):
 def _find_groups(
     bundles: Iterator[list[int]], groups: Groups, blocks: Iterator[Block]
 ) -> Iterator[_LoadedGroup]:
-    """Yield the groups of all bundles in their blocks."""
     for bundle in bundles:
         block = next(blocks)
         for begin in np.cumsum([0, *groups.sizes[bundle[:-1]]]).tolist():
@@ -286,7 +279,6 @@ def _add_part(parts: list[Part], part: Part) -> None:
 def _note_absence(
     batches: Iterator[Any], blocks: Generator[Block], absence: Absence, forget: Callable[[], None]
 ) -> Generator[Any]:
-    """Yield batches; count how long the consumer is away."""
     with ExitStack() as cleanup:
         cleanup.callback(forget)
         cleanup.enter_context(closing(blocks))

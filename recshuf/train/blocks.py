@@ -181,17 +181,10 @@ def choose_block(output: str, nulls: Collection[str] | None = None) -> Callable[
     return partial(_BLOCKS[output], nulls=nulls) if nulls and output != "arrow" else _BLOCKS[output]
 
 
-def make_batch(output: str, records: pa.RecordBatch, nulls: Collection[str] | None = None) -> Any:
-    """Return records as a batch of a form: views where the records can be written to."""
-    block = choose_block(output, nulls)(records)
-    return block.cut([Part(block, 0, records.num_rows)])
-
-
 _SEEDS = "seeds"
 
 
 def append_seeds(records: pa.RecordBatch, seeds: NDArray[np.uint64]) -> pa.RecordBatch:
-    """Return records with their seeds as the last column."""
     return records.append_column(_SEEDS, wrap_values(seeds, pa.uint64()))
 
 

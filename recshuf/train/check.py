@@ -61,7 +61,9 @@ def check_epochs(
         _check_once(listed, origins, order, piles)
         positions = [np.searchsorted(listed, yielded) for yielded in origins]
         sizes = np.unique(unpack_provenance(listed)[0], return_counts=True)[1].tolist()
-        reports = [score_matching(_match(order_of_epoch, sizes), started) for order_of_epoch in positions]
+        reports = [
+            score_matching(Matching(one, sizes, records=len(one), share=1.0), started) for one in positions
+        ]
         _check_orders(origins, order, piles)
         again = _score_meetings(piles, order, mix, _count_meetings(_make_table(positions, groups)))
         both = combine_reports(reports, started)
@@ -118,10 +120,6 @@ def _check_orders(origins: list[NDArray[np.uint64]], order: EpochOrder, piles: S
             f"{piles.path}: a loader with reshuffle={order.reshuffle!r} yields {'one order' if is_same else 'two orders'} "
             f"in epochs {order.epoch} and {order.epoch + 1}; report this as a fault"
         )
-
-
-def _match(order: NDArray[np.intp], sizes: list[int]) -> Matching:
-    return Matching(order, sizes, records=len(order), share=1.0)
 
 
 def _make_table(positions: list[NDArray[np.intp]], sizes: list[NDArray[np.int64]]) -> NDArray[np.int64]:

@@ -109,7 +109,6 @@ def view_values(column: pa.Array) -> NDArray[Any] | None:
 
 
 def iterate_rows(batch: Any) -> Iterator[dict[str, Any]]:
-    """Yield the records of a batch as dictionaries."""
     if isinstance(batch, pa.RecordBatch):
         yield from batch.to_pylist()
         return

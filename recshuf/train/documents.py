@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from recshuf.piles.groups import Groups
+    from recshuf.piles.kept.stored import StoredPiles
     from recshuf.train.selection import Bundle, GroupSource
 
 Documents = Literal["cut", "whole"]
@@ -76,7 +77,6 @@ class Packing:
 
     @property
     def is_whole(self) -> bool:
-        """Whether documents are kept whole."""
         return self.documents == "whole"
 
     @property
@@ -114,7 +114,6 @@ class GroupTokens(NamedTuple):
 
     @property
     def num_rows(self) -> int:
-        """Number of tokens."""
         return len(self.tokens)
 
     def slice(self, start: int, count: int) -> GroupTokens:
@@ -128,27 +127,22 @@ class GroupTokens(NamedTuple):
 
 
 def lack_tokens() -> UsageError:
-    """Return the error for a lane without tokens."""
     return UsageError(
         "no document of a lane holds tokens; give fewer lanes if there are several, else name another column"
     )
 
 
-class TokenCounter(Protocol):
-    """Counts the tokens, or records, of groups."""
-
-    @property
-    def total(self) -> int:
-        """Number of those of an epoch; 0 if epochs differ, or it is not known."""
-        ...
-
-    def count(self, groups: Groups, numbers: NDArray[np.int64], most: int) -> NDArray[np.int64]:
-        """Return the number of tokens of each of some groups, or of those up to the first that makes more than `most`."""
-        ...
+def sum_lengths(piles: StoredPiles, column: str, kind: pa.DataType) -> NDArray[np.int64] | None:
+    """Return the sum of the lengths of a column in each region, shape ``(K, M)``; None if only decoding tells."""
+    if pa.types.is_fixed_size_list(kind):
+        return piles.counts * int(kind.list_size)
+    index = piles.schema.get_field_index(column)
+    # A decoder may give the name of a stored column to another one.
+    return piles.lengths(index) if index >= 0 and piles.schema.field(index).type == kind else None
 
 
 class StoredCounter:
-    """Counts by what the store knows of its regions.
+    """Counts the tokens, or records, of groups by what the store knows of its regions.
 
     Parameters
     ----------
@@ -159,15 +153,17 @@ class StoredCounter:
     def __init__(self, counts: NDArray[np.int64]) -> None:
         self._counts = counts
         self.total = int(counts.sum())
+        """Number of those of an epoch."""
 
     def count(self, groups: Groups, numbers: NDArray[np.int64], _: int) -> NDArray[np.int64]:
+        """Return the number of tokens of each of some groups."""
         return groups.sum(self._counts)[numbers]
 
 
 class LengthCounter:
     """Counts by the lengths of documents. It reads each region once, and keeps 4 bytes of each document."""
 
-    total = 0
+    total = 0  # not known
 
     def __init__(self, source: DocumentSource) -> None:
         self._source = source
@@ -176,6 +172,7 @@ class LengthCounter:
         """Tokens of the first groups: other epochs may have the same ones."""
 
     def count(self, groups: Groups, numbers: NDArray[np.int64], most: int) -> NDArray[np.int64]:
+        """Return the number of tokens of each of some groups, up to the first that makes more than `most`."""
         counts: list[int] = []
         for number in numbers.tolist():
             counts.append(self._count(tuple(groups.find_cells(number))))
@@ -205,6 +202,9 @@ class LengthCounter:
         self._lengths |= zip(cells, parts, strict=True)
 
 
+TokenCounter: TypeAlias = StoredCounter | LengthCounter
+
+
 @dataclass(frozen=True, slots=True)
 class DocumentSource:
     """Where documents come from, in which order, and how they are packed."""
@@ -216,7 +216,6 @@ class DocumentSource:
     packing: Packing
 
     def find_type(self) -> pa.DataType:
-        """Return the type of the tokens."""
         schema, column = restore_decoder(self.groups.piles).finish(), self.packing.column
         try:
             Selection(restore_decoder(self.groups.piles), [column])
@@ -240,19 +239,12 @@ class DocumentSource:
         return kind.value_type
 
     def make_counter(self) -> TokenCounter:
-        """Return what counts the tokens."""
         piles, packing = self.groups.piles, self.packing
         kind = check_path(packing.column, restore_decoder(piles).finish())
-        ends = piles.counts * (packing.eos is not None)
-        if packing.is_whole:
+        lengths = None if packing.is_whole else sum_lengths(piles, packing.column, kind)
+        if lengths is None:
             return LengthCounter(self)
-        if pa.types.is_fixed_size_list(kind):
-            return StoredCounter(piles.counts * kind.list_size + ends)
-        index = piles.schema.get_field_index(packing.column)
-        # A decoder may give the name of a stored column to another one.
-        if index >= 0 and piles.schema.field(index).type == kind:
-            return StoredCounter(piles.lengths(index) + ends)
-        return LengthCounter(self)
+        return StoredCounter(lengths + piles.counts * (packing.eos is not None))
 
     def read(self, lane: int, lanes: int, epoch: int, group: int, prefetch: int) -> Generator[GroupTokens]:
         """Yield the tokens of a lane without end, from a group on."""

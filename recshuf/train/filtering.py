@@ -139,11 +139,6 @@ class FilteredPiles(Regions):
         mask: NDArray[np.bool_] = kept.fill_null(False).to_numpy()
         return mask
 
-    @property
-    def record_count(self) -> int:
-        """Number of records that are kept."""
-        return int(self.counts.sum())
-
     def pack(self, cells: Cells, memory: Allocate = allocate) -> JoinedRecords | None:
         if not cells:
             return None

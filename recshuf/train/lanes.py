@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from contextlib import ExitStack, closing, contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -20,7 +19,7 @@ from recshuf.train.documents import lack_tokens
 from recshuf.train.selection import find_lane
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
     import pyarrow as pa
     from numpy.typing import NDArray
@@ -222,60 +221,64 @@ class RecordLane:
         self._before = after
         return counts
 
-    def close(self) -> None:
-        """End the threads."""
-        for stream in self.streams:
-            stream.close()
 
+def read_lanes(
+    mixture: Mixture,
+    open_lane: Callable[[int], RecordLane | TokenLane],
+    epoch: int,
+    steps: Iterable[int],
+    every: int,
+    unit: int = 1,
+) -> Generator[tuple[int, list[Any], list[NDArray[np.intp]]]]:
+    """Yield steps, this rank's part of the batch of each, by lane and store, and the store of each row in order, by lane.
 
-class MixedLanes:
-    """The lanes of a rank, batch after batch.
+    Lanes are opened by their numbers; their threads end with the iterator.
 
     Parameters
     ----------
+    steps
+        One of `every`.
     unit
         Records, or tokens, of a row.
     """
-
-    def __init__(self, mixture: Mixture, lanes: dict[int, RecordLane | TokenLane], unit: int) -> None:
-        self._mixture, self._lanes, self._unit = mixture, lanes, unit
-
-    def take(self, epoch: int, step: int) -> tuple[list[Any], list[NDArray[np.intp]]]:
-        """Return this rank's part of the next batch, by lane and store, and the store of each row in order, by lane."""
-        rows = self._mixture.sharding.own_rows
-        parts: list[Any] = []
-        labels: list[NDArray[np.intp]] = []
-        for number, lane in self._lanes.items():
-            counts = lane.count()
-            if len(counts) == 1:
-                labels.append(np.zeros(rows.stop - rows.start, np.intp))
-                skipped, taken = [rows.start], [rows.stop - rows.start]
-            else:
-                drawn = self._mixture.draw_labels(number, epoch, step, counts)
-                labels.append(drawn[rows])
-                skipped = np.bincount(drawn[: rows.start], minlength=len(counts)).tolist()
-                taken = np.bincount(labels[-1], minlength=len(counts)).tolist()
-            for stream, count, skip, take in zip(lane.streams, counts, skipped, taken, strict=True):
-                parts += stream.take(skip * self._unit, take * self._unit)
-                stream.take((count - skip - take) * self._unit, 0)
-        return parts, labels
-
-    def skip(self, batches: int) -> None:
-        """Leave out the next batches."""
-        for lane in self._lanes.values():
-            for _ in range(batches):
-                for stream, count in zip(lane.streams, lane.count(), strict=True):
-                    stream.take(count * self._unit, 0)
+    lanes: dict[int, RecordLane | TokenLane] = {}
+    try:
+        for number in mixture.sharding.own_lanes:
+            lanes[number] = open_lane(number)
+        left_out = 0
+        for step in steps:
+            for lane in lanes.values():
+                for _ in range(left_out):
+                    for stream, count in zip(lane.streams, lane.count(), strict=True):
+                        stream.take(count * unit, 0)
+            yield step, *_take(mixture, lanes, epoch, step, unit)
+            left_out = every - 1
+    finally:
+        for lane in lanes.values():
+            for stream in lane.streams:
+                stream.close()
 
 
-@contextmanager
-def open_lanes(
-    mixture: Mixture, open_lane: Callable[[int], RecordLane | TokenLane], unit: int = 1
-) -> Iterator[MixedLanes]:
-    """Give the lanes of a rank, opened by their numbers, whose threads end with the context."""
-    with ExitStack() as stack:
-        own = mixture.sharding.own_lanes
-        yield MixedLanes(mixture, {lane: stack.enter_context(closing(open_lane(lane))) for lane in own}, unit)
+def _take(
+    mixture: Mixture, lanes: dict[int, RecordLane | TokenLane], epoch: int, step: int, unit: int
+) -> tuple[list[Any], list[NDArray[np.intp]]]:
+    rows = mixture.sharding.own_rows
+    parts: list[Any] = []
+    labels: list[NDArray[np.intp]] = []
+    for number, lane in lanes.items():
+        counts = lane.count()
+        if len(counts) == 1:
+            labels.append(np.zeros(rows.stop - rows.start, np.intp))
+            skipped, taken = [rows.start], [rows.stop - rows.start]
+        else:
+            drawn = mixture.draw_labels(number, epoch, step, counts)
+            labels.append(drawn[rows])
+            skipped = np.bincount(drawn[: rows.start], minlength=len(counts)).tolist()
+            taken = np.bincount(labels[-1], minlength=len(counts)).tolist()
+        for stream, count, skip, take in zip(lane.streams, counts, skipped, taken, strict=True):
+            parts += stream.take(skip * unit, take * unit)
+            stream.take((count - skip - take) * unit, 0)
+    return parts, labels
 
 
 class _Documents:
@@ -291,7 +294,6 @@ class _Documents:
         """Tokens before the first one that is not loaded."""
 
     def load(self) -> None:
-        """Load more of them."""
         lengths = self.stream.load()
         ends = self.end + np.cumsum(lengths)
         self.begins, self.end = np.concatenate([self.begins, ends - lengths]), int(ends[-1])
@@ -337,7 +339,6 @@ class TokenLane:
 
     @property
     def streams(self) -> list[Stream]:
-        """The streams, by number of the store."""
         return [documents.stream for documents in self._documents]
 
     def count(self) -> list[int]:
@@ -347,13 +348,7 @@ class TokenLane:
         self._step += 1
         return self._merge(self._rows)
 
-    def close(self) -> None:
-        """End the threads."""
-        for stream in self.streams:
-            stream.close()
-
     def _begin(self) -> None:
-        """Begin the next stretch."""
         self._start, weights = self._later.popleft()
         self._weights = {store: float(weight) for store, weight in enumerate(weights) if weight}
         self._origins = [documents.token for documents in self._documents]

@@ -196,7 +196,6 @@ class PileLoader(ResumableLoader):
             )
 
     def __repr__(self) -> str:
-        """Return what it yields."""
         return self.show(type(self).__name__)
 
     def show(self, name: str, *, with_rank: bool = True) -> str:

@@ -8,6 +8,7 @@ lanes ``(6, epoch, t, lane)``.
 
 from __future__ import annotations
 
+from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +20,8 @@ from recshuf.job.report import PythonWarnings
 from recshuf.records.arrays import has_offsets, take_rows, wrap_values
 from recshuf.records.batch import concat_batches
 from recshuf.train.blocks import Part, TransformedBlock, choose_block
-from recshuf.train.documents import DocumentSource, StoredCounter
-from recshuf.train.lanes import RecordLane, StoreMap, Stream, TokenLane, find_position, open_lanes
+from recshuf.train.documents import DocumentSource, StoredCounter, sum_lengths
+from recshuf.train.lanes import RecordLane, StoreMap, Stream, TokenLane, find_position, read_lanes
 from recshuf.train.prefetch import close_at_exit
 from recshuf.train.selection import find_lane
 from recshuf.train.weights import SEQUENCE_STEPS, Mixture, find_places, name_store
@@ -77,7 +78,7 @@ class MixReader:
         self.shard(sharding)
 
     def _check_stores(self) -> None:
-        schemas, stores = [reader.schema for reader in self._readers], self._weights.stores
+        stores, first = self._weights.stores, self._readers[0].schema
         names: dict[tuple[str, int], Any] = {}
         for reader, store in zip(self._readers, stores, strict=True):
             piles = reader.source.piles
@@ -86,11 +87,10 @@ class MixReader:
                     f"{name_store(store)}: is the store {name_store(other)}, or a copy; its records come twice, in one order; "
                     "give it one name and one weight"
                 )
-        for schema, store in zip(schemas, stores, strict=True):
-            if not schema.equals(schemas[0], check_metadata=False):
+            if not reader.schema.equals(first, check_metadata=False):
                 raise UsageError(
-                    f"{name_store(store)}: has other columns than {name_store(stores[0])}: {_show(schema)} and "
-                    f"{_show(schemas[0])}; choose equal ones with columns, or make the stores with one schema"
+                    f"{name_store(store)}: has other columns than {name_store(stores[0])}: {_show(reader.schema)} and "
+                    f"{_show(first)}; choose equal ones with columns, or make the stores with one schema"
                 )
         if STORE in (self._columns or ()) and any(STORE in one.selection.known for one in self._readers):
             raise UsageError(
@@ -110,19 +110,14 @@ class MixReader:
 
     def _count_tokens(self, number: int) -> NDArray[np.int64]:
         """Return how much the regions of a store weigh, shape ``(K, M)``."""
-        name, piles = self._weight_by, self._readers[number].source.piles
+        name, piles = str(self._weight_by), self._readers[number].source.piles
         store, kind = self._weights.stores[number], self._readers[number].schema.field(name).type
         if not (has_offsets(kind) or pa.types.is_fixed_size_list(kind)):
             raise UsageError(
                 f"weight_by={name!r}: {name_store(store)} has {kind} there, which has no length; name a column of lists or text"
             )
-        index = piles.schema.get_field_index(name)
-        counts: NDArray[np.int64]
-        if pa.types.is_fixed_size_list(kind):
-            counts = piles.counts * kind.list_size
-        elif index >= 0 and piles.schema.field(index).type == kind:
-            counts = piles.lengths(index)
-        else:
+        counts = sum_lengths(piles, name, kind)
+        if counts is None:
             raise UsageError(
                 f"weight_by={name!r}: only decoding tells how long the values in {name_store(store)} are; make the store from tables or "
                 "Parquet files, or leave out weight_by"
@@ -135,7 +130,6 @@ class MixReader:
 
     @property
     def schema(self) -> pa.Schema:
-        """Columns of record batches."""
         if self._columns is None:
             return self._schema
         store = pa.field(STORE, pa.int64())
@@ -143,17 +137,14 @@ class MixReader:
 
     @property
     def known(self) -> list[str]:
-        """Names of the columns of the first store."""
         return self._readers[0].selection.known
 
     @property
     def num_records(self) -> int:
-        """Number of records of all stores."""
         return sum(self._sizes)
 
     @property
     def mix(self) -> int:
-        """Number of piles in a group."""
         return self._readers[0].source.order.mix
 
     @property
@@ -163,11 +154,9 @@ class MixReader:
 
     @property
     def name(self) -> Any:
-        """What is read: the stores and their weights."""
         return self._weights.show()
 
     def shard(self, sharding: Sharding) -> None:
-        """Read the part of another rank."""
         used = zip(self._weights.stretches[0].weights, self._sizes, strict=True)
         records = sum(size for weight, size in used if weight)
         steps = (records if sharding.limit is None else min(records, sharding.limit)) // sharding.batch
@@ -208,7 +197,6 @@ class MixReader:
                 raise UsageError(f"{name_store(store)}: {error}") from None
 
     def count_steps(self, _: int) -> int:
-        """Return the number of batches of an epoch, the same on every rank."""
         return self._mixture.steps
 
     def count_records(self, epoch: int) -> list[int] | None:
@@ -223,7 +211,6 @@ class MixReader:
         return counts
 
     def describe(self, epoch: int, step: int) -> dict[str, Any]:
-        """Return what a state holds of the batches before a position."""
         order, mixture = self._readers[0].source.order, self._mixture
         return {
             "batch": self._sharding.batch,
@@ -265,11 +252,10 @@ class MixReader:
         steps = range(first_step, self._mixture.steps, every)
         if not steps:
             return
-        with open_lanes(self._mixture, open_lane) as lanes:
-            for step in steps:
-                if step > first_step:
-                    lanes.skip(every - 1)
-                block = make_block(self._join(*lanes.take(epoch, step)))
+        with closing(read_lanes(self._mixture, open_lane, epoch, steps, every)) as batches:
+            for _, parts, labels in batches:
+                block = make_block(self._join(parts, labels))
+                parts.clear()  # to free what is used up
                 yield block.cut([Part(block, 0, self._sharding.batch_size)])
                 del block
 
@@ -309,7 +295,6 @@ class MixReader:
 
 
 def find_own_columns(columns: list[str] | None) -> list[str] | None:
-    """Return the columns that the stores hold."""
     if columns is None:
         return None
     own = [name for name in columns if name != STORE]

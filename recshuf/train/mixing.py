@@ -56,7 +56,6 @@ class MixLoader(PileLoader):
         super().__init__(weights, batch_size, **options)
 
     def __repr__(self) -> str:
-        """Return what it yields."""
         shown: dict[str, Any] = {"batch_size": self._sharding.batch_size, "epoch": self.epoch}
         counts = self._reader.count_records(self.epoch)
         return show_call(

@@ -20,6 +20,7 @@ With documents that are kept whole, the tokens of a group are those of whole seq
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
 from functools import cache, partial
 from itertools import count
@@ -31,9 +32,9 @@ import pyarrow as pa
 from recshuf.errors import UsageError
 from recshuf.records.arrays import take_rows, wrap_values
 from recshuf.system.units import show_call
-from recshuf.train.blocks import make_batch
+from recshuf.train.blocks import Part, choose_block
 from recshuf.train.documents import DOC_IDS, POSITIONS
-from recshuf.train.lanes import Position, RecordLane, Stream, find_position, open_lanes
+from recshuf.train.lanes import Position, RecordLane, Stream, find_position, read_lanes
 from recshuf.train.prefetch import close_at_exit
 from recshuf.train.schedule import MOST_STEPS
 from recshuf.train.selection import find_lane
@@ -93,7 +94,6 @@ class PackedLoader(ResumableLoader):
         super().__init__(start["epoch"])
 
     def __repr__(self) -> str:
-        """Return what it yields."""
         return self.show(type(self).__name__)
 
     def show(self, name: str, **_: Any) -> str:
@@ -143,16 +143,17 @@ class PackedLoader(ResumableLoader):
             share = self._mixture.share(lane)
             return RecordLane(share, step, lambda *place: Stream(partial(open_tokens, lane, *place)))
 
-        with open_lanes(self._mixture, open_lane, self._packing.tokens) as lanes:
-            for number in count(step, every):
-                batch = self._cut(*lanes.take(epoch, number))
+        steps, unit = count(step, every), self._packing.tokens
+        with closing(read_lanes(self._mixture, open_lane, epoch, steps, every, unit)) as batches:
+            for number, parts, labels in batches:
+                batch = self._cut(parts, labels)
+                parts.clear()  # to free what is used up
                 if self._transform is not None:
                     first = number * sharding.batch + sharding.rank * sharding.batch_size
                     numbers = np.arange(first, first + sharding.batch_size, dtype=np.uint64)
                     batch = self._transform(batch, order.draw_seeds(numbers))
                 yield batch
                 del batch
-                lanes.skip(every - 1)
 
     def _cut(self, parts: Sequence[GroupTokens], labels: list[NDArray[np.intp]]) -> Any:
         """Return a batch of the sequences of these tokens."""
@@ -164,7 +165,8 @@ class PackedLoader(ResumableLoader):
         records = pa.RecordBatch.from_arrays(sequences, names=list(columns))
         if len(self._sources) > 1:
             records = take_rows(records, find_places(labels))
-        return make_batch(self._output, records)
+        block = choose_block(self._output)(records)
+        return block.cut([Part(block, 0, records.num_rows)])
 
 
 def _mark(parts: Sequence[GroupTokens], count: int, size: int) -> dict[str, pa.Array]:

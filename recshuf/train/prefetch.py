@@ -9,7 +9,7 @@ from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakSet
 
 from recshuf.errors import UsageError
@@ -56,7 +56,15 @@ def compute_ahead(
     process = os.getpid()
     waiting = iter(items)
     computed: deque[Future[Value]] = deque()
-    timed = _Timed(function)
+    seconds = 0.0  # CPU time of the latest call
+
+    def compute(item: Item) -> Value:
+        nonlocal seconds
+        begin = time.thread_time()
+        value = function(item)
+        seconds = time.thread_time() - begin
+        return value
+
     with Pool(max(1, min(ahead, os.cpu_count() or 1)), "load") as pool:
         try:
             while True:
@@ -70,10 +78,10 @@ def compute_ahead(
                     following = list(islice(waiting, 1))
                     if not following:
                         return
-                    value = timed(following[0])
-                if absence is None or absence.seconds >= LEAST_AWAY * timed.seconds:
+                    value = compute(following[0])
+                if absence is None or absence.seconds >= LEAST_AWAY * seconds:
                     for item in islice(waiting, ahead - len(computed)):
-                        computed.append(pool.submit(timed, item))
+                        computed.append(pool.submit(compute, item))
                 if absence is not None:
                     absence.seconds, absence.is_relieved = 0.0, bool(computed)
                 yield value
@@ -81,20 +89,6 @@ def compute_ahead(
         finally:
             for future in computed:
                 future.cancel()
-
-
-class _Timed(Generic[Item, Value]):
-    """A function, and the CPU time of its latest call."""
-
-    def __init__(self, function: Callable[[Item], Value]) -> None:
-        self._function = function
-        self.seconds = 0.0
-
-    def __call__(self, item: Item) -> Value:
-        begin = time.thread_time()
-        value = self._function(item)
-        self.seconds = time.thread_time() - begin
-        return value
 
 
 def close_at_exit(values: Generator[Value]) -> Generator[Value]:

@@ -48,8 +48,7 @@ class Piece(NamedTuple):
     """Whether it lies in another span than the piece before it, of the same track."""
 
 
-@dataclass(frozen=True, slots=True)
-class Spans:
+class Spans(NamedTuple):
     """Ranges of records of groups, back to back: span k is records ``starts[k]:starts[k] + sizes[k]`` of a group."""
 
     groups: NDArray[np.int64]
@@ -57,22 +56,11 @@ class Spans:
     sizes: NDArray[np.int64]
 
     @classmethod
-    def whole(cls, groups: NDArray[np.int64], sizes: NDArray[np.int64]) -> Spans:
-        """Return the spans of whole groups."""
-        return cls(groups, np.zeros_like(groups), sizes)
-
-    @classmethod
     def join(cls, parts: list[Spans]) -> Spans:
-        """Return all spans of some parts, in order."""
-        return cls(
-            np.concatenate([part.groups for part in parts]),
-            np.concatenate([part.starts for part in parts]),
-            np.concatenate([part.sizes for part in parts]),
-        )
+        return cls(*map(np.concatenate, zip(*parts, strict=True)))
 
     @property
-    def count(self) -> int:
-        """Number of records."""
+    def num_rows(self) -> int:
         return int(self.sizes.sum())
 
     def cut(self, start: int, stop: int) -> Spans:
@@ -86,7 +74,7 @@ class Spans:
 
     def repeat(self, count: int) -> Spans:
         """Return the first `count` records, over and over if there are fewer."""
-        rounds = max(1, -(-count // self.count))
+        rounds = max(1, -(-count // self.num_rows))
         return Spans.join([self] * rounds).cut(0, count)
 
 
@@ -247,11 +235,11 @@ class Schedule:
         phases = [Phase(self._main_steps, self._main_tracks())]
         if self._tail_steps or self._last_rows:
             tail, batch = self._tail(), self._sharding.batch
-            last = tail.cut(self._tail_steps * batch, tail.count)
+            last = tail.cut(self._tail_steps * batch, tail.num_rows)
             missing = -self._last_rows % self._divisor
             padded, has_repeats = Spans.join([last, tail.repeat(missing)]), missing > 0
             phases += [Phase(self._tail_steps, (self._share(tail, batch),), has_repeats)]
-            phases += [Phase(int(self._last_rows > 0), (self._share(padded, padded.count),), has_repeats)]
+            phases += [Phase(int(self._last_rows > 0), (self._share(padded, padded.num_rows),), has_repeats)]
         return tuple(phase for phase in phases if phase.steps)
 
     @property
@@ -275,7 +263,7 @@ class Schedule:
 
     def _lane(self, lane: int) -> Spans:
         groups = np.arange(lane, len(self._sizes), self._sharding.lanes)
-        return Spans.whole(groups, self._sizes[groups])
+        return Spans(groups, np.zeros_like(groups), self._sizes[groups])
 
     def _main_tracks(self) -> tuple[Track, ...]:
         sharding = self._sharding

@@ -99,7 +99,6 @@ class GroupSource:
     """Number of groups that threads load ahead."""
 
     def open(self, epoch: int) -> Groups:
-        """Return the groups of an epoch."""
         return Groups(self.piles, replace(self.order, epoch=epoch))
 
     def walk_lane(self, lane: int, lanes: int, epoch: int, first: int, most_bytes: int) -> Iterator[Bundle]:

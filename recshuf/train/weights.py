@@ -96,7 +96,6 @@ class Weights(NamedTuple):
 
 
 def name_store(store: Any) -> str:
-    """Return what a store is called in messages."""
     return str(getattr(store, "path", store))
 
 

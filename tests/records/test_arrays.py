@@ -19,6 +19,11 @@ LISTS = [
     pa.list_(pa.list_(pa.int16())),
     pa.list_(pa.string()),
     pa.map_(pa.int8(), pa.int32()),
+    # Lists of fixed length in one another: pyarrow's own `take` gives wrong values for a slice of them.
+    pa.list_(pa.int8(), 3),
+    pa.list_(pa.list_(pa.list_(pa.binary(2), 1), 3), 2),
+    pa.struct({"a": pa.list_(pa.list_(pa.int8(), 3), 2)}),
+    pa.list_(pa.list_(pa.list_(pa.int8(), 3), 2)),
 ]
 
 
@@ -39,6 +44,10 @@ def make_value(kind: pa.DataType, chance: np.random.Generator, null_lists: bool,
     """Return a random value of a type, or None."""
     if pa.types.is_map(kind):
         return [(key, int(chance.integers(100))) for key in range(chance.integers(4))]
+    if pa.types.is_struct(kind):
+        return {one.name: make_value(one.type, chance, null_lists, null_values) for one in kind}
+    if pa.types.is_fixed_size_list(kind):
+        return [make_value(kind.value_type, chance, False, null_values) for _ in range(kind.list_size)]
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         if null_lists and chance.random() < 0.3:
             return None
@@ -46,6 +55,8 @@ def make_value(kind: pa.DataType, chance: np.random.Generator, null_lists: bool,
     if null_values and chance.random() < 0.3:
         return None
     number = int(chance.integers(100))
+    if pa.types.is_fixed_size_binary(kind):
+        return number.to_bytes(kind.byte_width, "big")
     return (
         f"{number}" if pa.types.is_string(kind) else bool(number % 2) if pa.types.is_boolean(kind) else number
     )
@@ -57,45 +68,11 @@ def test_rows_are_those_of_the_lists():
         for _ in range(4):
             batch = make_lists(kind, holes, layout, chance)
             index = chance.integers(0, max(1, batch.num_rows), 40 if batch.num_rows else 0)
-            check_taken(batch, index)
-
-
-def check_taken(batch: pa.RecordBatch, index: np.ndarray) -> None:
-    taken = take_rows(batch, index)
-    taken.validate(full=True)
-    assert taken.schema.equals(batch.schema)
-    rows = batch.to_pylist()
-    assert taken.to_pylist() == [rows[place] for place in index.tolist()]
-
-
-NESTED_FIXED = [
-    pa.list_(pa.int8(), 3),
-    pa.list_(pa.list_(pa.int8(), 3), 2),
-    pa.list_(pa.list_(pa.list_(pa.binary(2), 1), 3), 2),
-    pa.struct({"a": pa.list_(pa.list_(pa.int8(), 3), 2)}),
-    pa.list_(pa.list_(pa.list_(pa.int8(), 3), 2)),
-]
-
-
-def nest(kind: pa.DataType, number: int) -> object:
-    """Return a value that tells of its number at every place."""
-    if pa.types.is_struct(kind):
-        return {child.name: nest(child.type, number) for child in kind}
-    if pa.types.is_fixed_size_list(kind):
-        return [nest(kind.value_type, number + place) for place in range(kind.list_size)]
-    if pa.types.is_list(kind):
-        return [nest(kind.value_type, number)] * (number % 3)
-    return number % 100 if pa.types.is_integer(kind) else number.to_bytes(2, "big")
-
-
-def test_rows_are_taken_from_slices_of_nested_lists():
-    """Lists of fixed length in one another: pyarrow's own `take` gives wrong values for a slice of them."""
-    for kind in NESTED_FIXED:
-        rows = [nest(kind, number) for number in range(60)]
-        batch = pa.RecordBatch.from_arrays([pa.array(rows, kind)], ["a"]).slice(13, 31)
-        index = np.random.default_rng(0).permutation(31)
-        expected = [rows[13 + place] for place in index]
-        assert take_rows(batch, index).column(0).to_pylist() == expected
+            taken = take_rows(batch, index)
+            taken.validate(full=True)
+            assert taken.schema.equals(batch.schema)
+            rows = batch.to_pylist()
+            assert taken.to_pylist() == [rows[place] for place in index.tolist()]
 
 
 # Sizes, compared with Arrow's own count of slices

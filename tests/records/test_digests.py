@@ -6,12 +6,11 @@ from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recshuf.records.batch import Records
-from recshuf.records.digests import Digest, Digests, InputCount, InputCounts, digest_records, sum_digests
+from recshuf.records.digests import Digest, Digests, digest_records, sum_digests
 from tests.support.effort import examples
 
 VALUES = {
@@ -68,45 +67,3 @@ def test_digests_are_those_of_the_records_one_by_one(
     expected = [digest_slowly(plain[start:end]) for start, end in pairwise(inner)]
     assert list(digests) == expected
     assert digests.sum() == sum_digests(expected) == digest_slowly(plain[inner[0] : inner[-1]])
-
-
-@pytest.mark.parametrize("change", ["lost", "doubled", "exchanged", "cut"])
-def test_a_change_of_any_record_changes_the_digest(change: str) -> None:
-    rows, keys = [b"abc", b"", b"de"], np.array([5, 2**63, 9], np.uint64)
-
-    def digest(order: list[int], values: list[bytes]) -> Digest:
-        batch = pa.record_batch({"a": pa.array([values[place] for place in order], pa.binary())})
-        return digest_records(Records(keys[order], batch))
-
-    before = digest([0, 1, 2], rows)
-    assert digest([2, 0, 1], rows) == before
-    changed = {
-        "lost": digest([0, 2], rows),
-        "doubled": digest([0, 1, 2, 2], rows),
-        "exchanged": digest([0, 0, 2], rows),
-        "cut": digest([0, 1, 2], [b"ab", b"", b"de"]),
-    }
-    assert changed[change] != before
-    assert changed[change].compare(before) != before.compare(before)
-
-
-@settings(max_examples=examples(200))
-@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 99), KEYS, KEYS), max_size=12))
-def test_counts_of_inputs_are_sums_in_any_order(added: list[tuple[int, int, int, int]]) -> None:
-    counts, expected = InputCounts(4), [InputCount(0, Digest())] * 4
-    for index, size, one, two in added:
-        digests = Digests(2)
-        for part, key in enumerate((one, two)):
-            digests.put(part, Digest(1, size, key))
-        counts.add([index, index], np.array([size, 1]), digests)
-        counts.put(index, counts[index] + InputCount(7, Digest(1, 2, 3)))
-        before = expected[index]
-        whole = Digest(3, 2 * size + 2, (one + two + 3) % 2**64)
-        expected[index] = InputCount(before.byte_count + size + 8, before.digest + whole)
-    assert [counts[index] for index in range(4)] == expected
-    assert counts.records.tolist() == [one.digest.records for one in expected]
-    assert (counts.record_count, counts.byte_count) == (
-        3 * len(added),
-        sum(one.byte_count for one in expected),
-    )
-    assert counts.digest([0, 2]) == expected[0].digest + expected[2].digest

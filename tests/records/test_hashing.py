@@ -93,28 +93,20 @@ def test_hashes_are_equal_exactly_where_values_are_whatever_the_cuts(
 
 
 def test_hashes_do_not_depend_on_how_much_is_hashed_at_once():
-    """Neither records of more than a piece of memory nor more of them than a block of rows."""
-    numbers = np.random.default_rng(0).integers(0, 2**63, 30_000)
+    """Records of more than a piece of memory, more of them than a block of rows, or several columns of one type."""
+    rows, rng = 30_000, np.random.default_rng(0)
+    numbers = rng.integers(0, 2**63, rows)
     text = pa.array([f"{number:x}" * (number % 30) for number in numbers.tolist()])
-    lists = pa.ListArray.from_arrays(np.arange(0, 30_001, 3), numbers)
+    lists = pa.ListArray.from_arrays(np.arange(0, rows + 1, 3), numbers)
     lists = pa.concat_arrays([lists, lists, lists])
-    long = pa.array([b"x" * 3_000_000 if row == 7 else b"y" for row in range(30_000)], pa.large_binary())
-    batch = pa.RecordBatch.from_arrays([pa.array(numbers), text, lists, long], list("abcd"))
-    cut = [hash_rows(piece, KEY) for piece in cut_batch(batch, 40, 1)]
-    assert np.concatenate(cut).tolist() == hash_rows(batch, KEY).tolist()
-
-
-def test_hashes_do_not_depend_on_how_many_columns_are_hashed_at_once():
-    rows, rng = 20_000, np.random.default_rng(3)
-    texts = [
-        pa.array(rng.integers(0, 50, rows).astype(str), mask=rng.random(rows) < share)
-        for share in (0.5, 0, 0.1)
-    ]
-    numbers = [pa.array(rng.integers(0, 50, rows), mask=rng.random(rows) < share) for share in (0, 0.3)]
-    batch = pa.RecordBatch.from_arrays([*texts, *numbers, texts[1].cast(pa.binary())], names=[*"abcdef"])
-    key = HashKey(0)
-    few = [hash_rows(batch.slice(start, 100), key) for start in range(0, rows, 100)]  # all texts at once
-    assert np.array_equal(hash_rows(batch, key), np.concatenate(few))
+    long = pa.array([b"x" * 3_000_000 if row == 7 else b"y" for row in range(rows)], pa.large_binary())
+    some = [pa.array(rng.integers(0, 50, rows), mask=rng.random(rows) < share) for share in (0, 0.3, 0.5)]
+    columns = [pa.array(numbers), text, lists, long, *some, *(one.cast(pa.string()) for one in some)]
+    batch = pa.RecordBatch.from_arrays(columns, names=[*"abcdefghij"])
+    whole = hash_rows(batch, KEY)
+    for count in (100, 750):
+        cut = [hash_rows(batch.slice(start, count), KEY) for start in range(0, rows, count)]
+        assert np.array_equal(np.concatenate(cut), whole)
 
 
 def test_sums_of_byte_strings_are_those_of_integers():
@@ -245,30 +237,63 @@ def test_parts_that_trade_places_between_records_change_the_sums(
 # Alike across types
 
 
-@pytest.mark.parametrize(
-    ("values", "kinds"),
-    [
-        ([1, 0, 100], [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32()]),
-        ([-1, None], [pa.int8(), pa.int16(), pa.int32(), pa.int64()]),
-        ([1.5, -0.0, None, float("inf")], [pa.float16(), pa.float32(), pa.float64()]),
-        ([b"abc", b"xyz", None], [pa.binary(), pa.large_binary(), pa.string(), pa.large_string(), pa.binary(3), pa.string_view(), pa.binary_view(), pa.dictionary(pa.int8(), pa.binary())]),
-        ([[1, 2], [3, None], None, [4, 5]], [pa.list_(pa.int8()), pa.large_list(pa.int64()), pa.list_(pa.uint16(), 2), pa.list_view(pa.int32()), pa.large_list_view(pa.int32())]),
-        ([[["a"], ["b", None]]], [pa.list_(pa.list_(pa.string())), pa.large_list(pa.large_list(pa.binary()))]),
-        ([datetime.datetime(2020, 1, 2, 3, 4, 5), datetime.datetime(1960, 1, 1), None], [pa.timestamp(unit) for unit in ("s", "ms", "us", "ns")]),
-        ([datetime.date(1960, 2, 29), None], [pa.date32(), pa.date64()]),
-        ([datetime.time(1, 2, 3), None], [pa.time32("s"), pa.time32("ms"), pa.time64("us"), pa.time64("ns")]),
-        ([datetime.timedelta(seconds=-3), None], [pa.duration(unit) for unit in ("s", "ms", "us", "ns")]),
-        ([decimal.Decimal("-1.25"), None], [pa.decimal32(5, 2), pa.decimal64(5, 2), pa.decimal128(5, 2), pa.decimal256(40, 2)]),
-        ([{"a": 1, "b": None}, None], [pa.struct({"a": pa.int8(), "b": pa.string()}), pa.struct({"b": pa.large_string(), "a": pa.int64()})]),
+def each(values: list[Any], *kinds: pa.DataType) -> list[pa.Array]:
+    return [pa.array(values, kind) for kind in kinds]
+
+
+TEXTS = ["x", None, "y", "x"]
+PAIRS = [[("a", 1), ("b", None)], [], None]
+ENTRIES = [pairs and [{"key": key, "value": value} for key, value in pairs] for pairs in PAIRS]
+UNITS = ("s", "ms", "us", "ns")
+ALIKE: dict[str, list[pa.Array]] = {
+    "numbers": each([1, 0, 100], pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32()),
+    "negative numbers": each([-1, None], pa.int8(), pa.int16(), pa.int32(), pa.int64()),
+    "floats": [
+        *each([1.5, -0.0, None, float("inf")], pa.float32(), pa.float64()),
+        pa.array([np.float16(1.5), np.float16(-0.0), None, np.float16("inf")]),
     ],
-    ids=lambda one: str(one[0]) if isinstance(one[0], pa.DataType) else "",
-)  # fmt: skip
-def test_equal_values_of_different_types_hash_alike_in_a_conversion(
-    values: list[Any], kinds: list[pa.DataType]
-):
-    arrays = [make_array(values, kind) for kind in kinds]
+    "texts": [
+        *each([b"abc", b"xyz", None], pa.binary(), pa.large_binary(), pa.string(), pa.large_string(), pa.binary(3)),
+        *each([b"abc", b"xyz", None], pa.string_view(), pa.binary_view()),
+    ],
+    "what stands for texts": [
+        pa.array(TEXTS),
+        pa.array(TEXTS).dictionary_encode(),
+        pa.DictionaryArray.from_arrays(pa.array([0, 1, 2, 0, 1], pa.int8()), pa.array(TEXTS[:3]))[:4],
+        pa.DictionaryArray.from_arrays(pa.array([0, None, 2, 0], pa.int8()), pa.array(TEXTS[:3])),
+        pa.RunEndEncodedArray.from_arrays([1, 2, 3, 4], pa.array(TEXTS)),
+        pa.ExtensionArray.from_storage(pa.json_(pa.string()), pa.array(TEXTS)),
+    ],
+    "nothing": [
+        pa.array([None], pa.string()),
+        pa.DictionaryArray.from_arrays(pa.array([None], pa.int8()), pa.array([], pa.string())),
+    ],
+    "lists": each([[1, 2], [3, None], None, [4, 5]], pa.list_(pa.int8()), pa.large_list(pa.int64()), pa.list_(pa.uint16(), 2), pa.list_view(pa.int32()), pa.large_list_view(pa.int32())),
+    "nested lists": each([[["a"], ["b", None]]], pa.list_(pa.list_(pa.string())), pa.large_list(pa.large_list(pa.binary()))),
+    "maps": [
+        pa.array(ENTRIES, pa.list_(pa.struct({"key": pa.string(), "value": pa.int8()}))),
+        pa.array(PAIRS, pa.map_(pa.string(), pa.int64())),
+        pa.array([[], *PAIRS], pa.map_(pa.string(), pa.int64()))[1:],
+    ],
+    "moments": each([datetime.datetime(2020, 1, 2, 3, 4, 5), datetime.datetime(1960, 1, 1), None], *map(pa.timestamp, UNITS)),
+    "days": each([datetime.date(1960, 2, 29), None], pa.date32(), pa.date64()),
+    "times": each([datetime.time(1, 2, 3), None], pa.time32("s"), pa.time32("ms"), pa.time64("us"), pa.time64("ns")),
+    "durations": each([datetime.timedelta(seconds=-3), None], *map(pa.duration, UNITS)),
+    "decimals": each([decimal.Decimal("-1.25"), None], pa.decimal32(5, 2), pa.decimal64(5, 2), pa.decimal128(5, 2), pa.decimal256(40, 2)),
+    "structs": each([{"a": 1, "b": None}, None], pa.struct({"a": pa.int8(), "b": pa.string()}), pa.struct({"b": pa.large_string(), "a": pa.int64()})),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("arrays", ALIKE.values(), ids=ALIKE)
+def test_equal_values_of_different_types_hash_alike_in_a_conversion(arrays: list[pa.Array]):
     hashes = [hash_array(array, is_converted=True) for array in arrays if has_known_size(array)]
-    assert len(set(hashes[0])) == len(values)
+    assert len(set(hashes[0])) == len({repr(value) for value in arrays[0].to_pylist()})
+    assert all(found == hashes[0] for found in hashes)
+
+
+@pytest.mark.parametrize("name", ["what stands for texts", "nothing"])
+def test_what_stands_for_values_hashes_like_them(name: str):
+    hashes = [hash_array(array) for array in ALIKE[name]]
     assert all(found == hashes[0] for found in hashes)
 
 
@@ -278,39 +303,6 @@ def has_known_size(array: pa.Array) -> bool:
         return array.nbytes >= 0
     except pa.ArrowTypeError:
         return False
-
-
-def make_array(values: list[Any], kind: pa.DataType) -> pa.Array:
-    if pa.types.is_float16(kind):
-        return pa.array([None if one is None else np.float16(one) for one in values], kind)
-    if pa.types.is_dictionary(kind):
-        return pa.array(values, kind.value_type).dictionary_encode()
-    return pa.array(values, kind)
-
-
-def test_maps_are_lists_of_keys_and_items():
-    pairs = [[("a", 1), ("b", None)], [], None]
-    entries = [
-        None if each is None else [{"key": key, "value": value} for key, value in each] for each in pairs
-    ]
-    listed = pa.array(entries, pa.list_(pa.struct({"key": pa.string(), "value": pa.int8()})))
-    mapped = pa.array(pairs, pa.map_(pa.string(), pa.int64()))
-    assert hash_array(mapped, is_converted=True) == hash_array(listed, is_converted=True)
-    assert hash_array(mapped[1:], is_converted=True) == hash_array(mapped, is_converted=True)[1:]
-
-
-def test_what_stands_for_values_hashes_like_them():
-    values = pa.array(["x", None, "y", "x"])
-    indices = pa.array([0, None, 2, 0, 1], pa.int8())
-    encoded = pa.DictionaryArray.from_arrays(indices, pa.array(["x", None, "y"]))
-    runs = pa.RunEndEncodedArray.from_arrays([1, 2, 3, 4], values)
-    expected = hash_array(values)
-    assert hash_array(encoded[:4]) == expected
-    assert hash_array(encoded)[4] == expected[1]
-    assert hash_array(runs) == expected
-    assert hash_array(pa.DictionaryArray.from_arrays(pa.array([None], pa.int8()), pa.array([], pa.string()))) == expected[1:2]  # fmt: skip
-    extension = pa.ExtensionArray.from_storage(pa.json_(pa.string()), pa.array(["{}"]))
-    assert hash_array(extension) == hash_values(["{}"], pa.string())
 
 
 def test_types_that_cannot_be_compared_are_named():

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from recshuf.errors import UsageError
-from recshuf.records.batch import Records, split_ranges
+from recshuf.records.batch import Records
 from recshuf.records.keys import RowRange
 from recshuf.records.provenance import (
     MAX_INPUTS,
@@ -42,39 +43,23 @@ def list_rows(ranges: list[RowRange]) -> list[tuple[int, int]]:
     return [(index, row) for index, first, count in ranges for row in range(first, first + count)]
 
 
-def make_batch(ranges: list[RowRange]) -> pa.RecordBatch:
-    return add_provenance(pa.record_batch({"a": pa.array(range(len(list_rows(ranges))))}), ranges)
-
-
 @settings(max_examples=examples(200))
 @given(RANGES, st.integers(0, 8))
+@example([RowRange(0, 0, 2), RowRange(1, 2, 2), RowRange(1, 4, 1), RowRange(1, 9, 1)], 0)
 def test_inputs_and_rows_are_found_again(ranges: list[RowRange], added: int) -> None:
-    batch, rows = make_batch(ranges), list_rows(ranges)
+    rows = list_rows(ranges)
+    batch = add_provenance(pa.record_batch({"a": pa.array(range(len(rows)))}), ranges)
     inputs, numbers = unpack_provenance(find_origins(batch))
     assert list(zip(inputs.tolist(), numbers.tolist(), strict=True)) == rows
     found = find_ranges(batch)
     assert list_rows(found) == rows
-    assert len(found) <= len(ranges)
+    assert len(found) == 1 + sum(two != (one[0], one[1] + 1) for one, two in pairwise(rows))
     by = np.arange(len(rows)) % (added + 1)
     shifted = shift_sources(Records(np.zeros(len(rows), np.uint64), batch), by)
     assert list_rows(find_ranges(shifted.batch)) == [
         (index + more, row) for (index, row), more in zip(rows, by.tolist(), strict=True)
     ]
     assert shifted.batch.column(0).equals(batch.column(0))
-
-
-def test_rows_of_two_inputs_that_follow_each_other_as_numbers_are_two_ranges() -> None:
-    ranges = [RowRange(0, 0, 2), RowRange(1, 2, 2), RowRange(1, 4, 1), RowRange(1, 9, 1)]
-    assert find_ranges(make_batch(ranges)) == [RowRange(0, 0, 2), RowRange(1, 2, 3), RowRange(1, 9, 1)]
-
-
-@settings(max_examples=examples(200))
-@given(RANGES)
-def test_a_batch_is_split_at_its_ranges(ranges: list[RowRange]) -> None:
-    batch = make_batch(ranges)
-    parts = list(split_ranges(batch, ranges))
-    assert [(index, first, part.num_rows) for part, index, first in parts] == [tuple(one) for one in ranges]
-    assert pa.concat_batches([part for part, *_ in parts]).equals(batch)
 
 
 @pytest.mark.parametrize(

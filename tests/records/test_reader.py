@@ -14,7 +14,7 @@ from recshuf.errors import Stopped
 from recshuf.interfaces import Joined
 from recshuf.records.batch import RowCounter, concat_batches
 from recshuf.records.reader import InputPart, InputReader, ReadingPlan, whole_inputs
-from tests.support.effort import examples, mostly_slow
+from tests.support.effort import examples
 from tests.support.formats.fake_source import FakeSource
 
 if TYPE_CHECKING:
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
     from recshuf.records.keys import RowRange
 
-    Group = tuple[pa.RecordBatch, list[RowRange]]
-
+BLOCK = 1 << 20
 ROWS = [[b"%d" % row for row in range(40)], [], [b"a", b"b"]]
 
 
@@ -46,88 +45,42 @@ class JoiningSource(FakeSource):
         )
 
 
-def read(source: FakeSource, workers: int) -> tuple[dict[tuple[int, int], bytes], list[tuple[int, int]]]:
-    """Return the records by input and row, and which inputs were finished, after how many records each."""
-    found: dict[tuple[int, int], bytes] = {}
-    finished: list[tuple[int, int]] = []
-    lock = threading.Lock()
+class Reading:
+    """Reads inputs, and keeps what was visited together: the ranges, and records by input and row."""
 
-    def visit(batch: pa.RecordBatch, ranges: list[RowRange]) -> None:
-        rows_read = [(file, row + i) for file, row, rows in ranges for i in range(rows)]
-        with lock:
-            found.update(zip(rows_read, batch.column(0).to_pylist(), strict=True))
+    def __init__(
+        self, source: FakeSource, workers: int, parts: list[InputPart] | None = None, block_bytes: int = BLOCK
+    ):
+        self.groups: list[tuple[list[RowRange], dict[tuple[int, int], bytes]]] = []
+        self.finished: list[tuple[int, int]] = []
+        """Inputs, and how many of their records were visited before."""
+        self._lock = threading.Lock()
+        plan = ReadingPlan(workers, block_bytes, BLOCK)
+        self.reader = InputReader(source, plan, parts or whole_inputs(source), self._visit, self._finish)
+        self.reader.run("read")
 
-    def finish(files: Sequence[int]) -> None:
-        with lock:
-            finished.extend((file, sum(1 for index, _ in found if index == file)) for file in files)
+    def _visit(self, batch: pa.RecordBatch, ranges: list[RowRange]) -> None:
+        rows = [(index, first + k) for index, first, count in ranges for k in range(count)]
+        with self._lock:
+            self.groups.append((ranges, dict(zip(rows, batch.column(0).to_pylist(), strict=True))))
 
-    inputs = whole_inputs(source)
-    InputReader(source, ReadingPlan(workers, 1 << 20, 1 << 20), inputs, visit, finish).run("read")
-    return found, finished
-
-
-@pytest.mark.parametrize(
-    ("workers", "counted", "fragment_rows", "batch_rows"),
-    [
-        (1, True, 40, 1),
-        (2, False, 3, 2),
-        (5, True, 1, 1),
-        (1, False, 40, 40),
-        (2, True, 3, 2),
-        (5, False, 40, 1),
-    ],
-)
-def test_every_row_is_visited_once_before_its_input_is_finished(
-    workers: int, fragment_rows: int, batch_rows: int, *, counted: bool
-):
-    source = FakeSource(ROWS, fragment_rows=fragment_rows, batch_rows=batch_rows, counted=counted)
-    found, finished = read(source, workers)
-    assert found == {(file, row): record for file, rows in enumerate(ROWS) for row, record in enumerate(rows)}
-    assert sorted(finished) == [(file, len(rows)) for file, rows in enumerate(ROWS)]
+    def _finish(self, inputs: Sequence[int]) -> None:
+        with self._lock:
+            visited = [index for _, group in self.groups for index, _ in group]
+            self.finished.extend((index, visited.count(index)) for index in inputs)
 
 
-@pytest.mark.parametrize(("workers", "counted"), [(1, False), (3, True), (3, False)])
-def test_a_part_of_an_input_has_the_rows_that_it_has_in_the_whole(workers: int, *, counted: bool):
-    source = FakeSource(ROWS, fragment_rows=3, batch_rows=2, counted=counted)
-    found: dict[tuple[int, int], bytes] = {}
-    lock = threading.Lock()
-
-    def visit(batch: pa.RecordBatch, ranges: list[RowRange]) -> None:
-        rows_read = [(file, row + i) for file, row, rows in ranges for i in range(rows)]
-        with lock:
-            found.update(zip(rows_read, batch.column(0).to_pylist(), strict=True))
-
-    first_rows = [fragment.first_row for fragment in source.fragments(0, 1 << 20, 1 << 20)]
-    for start, stop in ((0, 2), (2, 5), (5, None)):
-        part = InputPart(0, start, stop, first_rows[start])
-        reader = InputReader(source, ReadingPlan(workers, 1 << 20, 1 << 20), [part], visit)
-        before = len(found)
-        reader.run("read")
-        assert reader.rows_of(0) == len(found) - before
-    assert found == {(0, row): record for row, record in enumerate(ROWS[0])}
-
-
-def list_groups(source: FakeSource, workers: int, block_bytes: int = 1 << 20) -> list[Group]:
-    """Return what is visited together."""
-    groups: list[Group] = []
-    inputs = whole_inputs(source)
-
-    def visit(batch: pa.RecordBatch, ranges: list[RowRange]) -> None:
-        groups.append((batch, ranges))
-
-    InputReader(source, ReadingPlan(workers, block_bytes, 1 << 20), inputs, visit).run("read")
-    return groups
-
-
-@pytest.mark.parametrize(("kind", "workers"), [(FakeSource, 3), (JoiningSource, 1)])
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("kind", [FakeSource, JoiningSource])
 @settings(max_examples=examples(200))
 @given(
-    counts=st.lists(st.integers(0, 60), min_size=1, max_size=30),
+    counts=st.lists(st.integers(0, 60), min_size=1, max_size=30)
+    | st.lists(st.integers(0, 9), min_size=40, max_size=80),
     batch_rows=st.integers(1, 9),
     block_bytes=st.integers(1, 4000),
     counted=st.booleans(),
 )
-def test_what_is_visited_together_follows_each_other(
+def test_every_row_is_visited_once_before_its_input_is_finished_with_those_that_follow_it(
     kind: type[FakeSource],
     workers: int,
     counts: list[int],
@@ -136,28 +89,32 @@ def test_what_is_visited_together_follows_each_other(
     *,
     counted: bool,
 ):
-    rows = [[b"%d" % row for row in range(count)] for count in counts]
+    rows = [[b"%d %d" % (index, row) for row in range(count)] for index, count in enumerate(counts)]
     source = kind(rows, fragment_rows=3 * batch_rows, batch_rows=batch_rows, counted=counted)
-    rows_read = []
-    for batch, ranges in list_groups(source, workers, block_bytes):
+    reading, visited = Reading(source, workers, block_bytes=block_bytes), []
+    for ranges, records in reading.groups:
         inputs = [one.input_index for one in ranges]
         assert inputs == sorted(set(inputs))
-        assert batch.num_rows == sum(one.rows for one in ranges)
-        whole = [(i, row) for i in range(inputs[0], inputs[-1] + 1) for row in range(counts[i])]
-        found = [(i, first + k) for i, first, count in ranges for k in range(count)]
+        whole = [(index, row) for index in range(inputs[0], inputs[-1] + 1) for row in range(counts[index])]
+        found = [*records]
         assert found == whole[whole.index(found[0]) :][: len(found)] if found else not whole
-        rows_read += found
-    assert sorted(rows_read) == [(i, row) for i, count in enumerate(counts) for row in range(count)]
+        visited += records.items()
+    expected = {(index, row): one for index, ones in enumerate(rows) for row, one in enumerate(ones)}
+    assert sorted(visited) == [*expected.items()]
+    assert sorted(reading.finished) == list(enumerate(counts))
 
 
-@pytest.mark.parametrize("workers", mostly_slow([1, 3], 3))
-@settings(max_examples=examples(100))
-@given(counts=st.lists(st.integers(0, 9), min_size=40, max_size=80))
-def test_inputs_read_at_once_are_finished_after_all_of_their_records(workers: int, counts: list[int]):
-    rows = [[b"%d %d" % (index, row) for row in range(count)] for index, count in enumerate(counts)]
-    found, finished = read(JoiningSource(rows), workers)
-    assert found == {(file, row): one for file, ones in enumerate(rows) for row, one in enumerate(ones)}
-    assert sorted(finished) == list(enumerate(counts))
+@pytest.mark.parametrize(("workers", "counted"), [(1, False), (3, True), (3, False)])
+def test_a_part_of_an_input_has_the_rows_that_it_has_in_the_whole(workers: int, *, counted: bool):
+    source = FakeSource(ROWS, fragment_rows=3, batch_rows=2, counted=counted)
+    found: dict[tuple[int, int], bytes] = {}
+    first_rows = [fragment.first_row for fragment in source.fragments(0, BLOCK, BLOCK)]
+    for start, stop in ((0, 2), (2, 5), (5, None)):
+        reading, before = Reading(source, workers, [InputPart(0, start, stop, first_rows[start])]), len(found)
+        for _, records in reading.groups:
+            found |= records
+        assert reading.reader.rows_of(0) == len(found) - before
+    assert found == {(0, row): record for row, record in enumerate(ROWS[0])}
 
 
 @pytest.mark.parametrize("workers", [1, 5])
@@ -169,22 +126,18 @@ def test_an_error_in_a_visit_ends_the_reading(workers: int):
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        InputReader(source, ReadingPlan(workers, 1 << 20, 1 << 20), whole_inputs(source), visit).run("read")
+        InputReader(source, ReadingPlan(workers, BLOCK, BLOCK), whole_inputs(source), visit).run("read")
 
 
 @pytest.mark.parametrize("count", [0, 2])
 def test_a_fragment_of_other_records_than_it_said_is_an_error(monkeypatch: pytest.MonkeyPatch, count: int):
     """A row number that two records have, or none, would be an order that nobody can repeat."""
-
     source = FakeSource([[b"a"]])
-    (fragment,) = source.fragments(0, 1 << 20, 1 << 20)
+    (fragment,) = source.fragments(0, BLOCK, BLOCK)
     fragment.record_count = count
     monkeypatch.setattr(source, "fragments", lambda *_: iter([fragment]))
     with pytest.raises(RuntimeError, match=f"a fragment of {count} records yielded"):
-        read(source, 1)
-
-
-# Row numbers
+        Reading(source, 1)
 
 
 def test_a_stopped_counter_lets_nobody_wait():

@@ -60,28 +60,19 @@ def test_equal_keys_are_ordered_by_input_and_row(monkeypatch: pytest.MonkeyPatch
     assert split.find_parts([RowRange(2, 1, 3), RowRange(0, 1, 2)]).tolist() == [1, 1, 2, 0, 0]
 
 
-# Shares: exact in sum, at the end, and never falling
-
-
-@settings(max_examples=examples(100))
-@given(st.lists(st.integers(0, 12), min_size=1, max_size=5))
-def test_the_counts_of_a_mix_never_fall_and_end_exactly(counts: list[int]) -> None:
-    before = [count_before(done, counts) for done in range(sum(counts) + 1)]
-    assert [sum(one) for one in before] == list(range(sum(counts) + 1))
-    assert before[-1] == counts
-    assert all(a <= b for one, two in pairwise(before) for a, b in zip(one, two, strict=True))
-
-
-@settings(max_examples=examples(100))
-@given(st.lists(st.integers(0, 200), min_size=1, max_size=7), st.integers(1, 60))
-def test_no_part_of_a_batch_is_off_its_share_by_more_than_the_number_of_the_others(
+@settings(max_examples=examples(200))
+@given(st.lists(st.integers(0, 12) | st.integers(0, 200), min_size=1, max_size=7), st.integers(1, 60))
+def test_counts_of_a_mix_never_fall_end_exactly_and_are_off_by_less_than_the_number_of_the_others(
     counts: list[int], batch: int
 ) -> None:
-    """Nor is the sum over the batches so far."""
-    total = max(1, sum(counts))
-    ends = [min(end, sum(counts)) for end in range(0, sum(counts) + batch, batch)]
+    """Off the share, in each batch and in the sum over the batches so far."""
+    total = sum(counts)
+    ends = [min(end, total) for end in range(0, total + batch, batch)]
     before = [count_before(end, counts) for end in ends]
+    assert [sum(one) for one in before] == ends
+    assert before[-1] == counts
+    assert all(a <= b for one, two in pairwise(before) for a, b in zip(one, two, strict=True))
     for first, last in [*pairwise(range(len(ends))), *((0, number) for number in range(len(ends)))]:
         for count, one, two in zip(counts, before[first], before[last], strict=True):
-            off = abs(two - one - Fraction((ends[last] - ends[first]) * count, total))
+            off = abs(two - one - Fraction((ends[last] - ends[first]) * count, max(1, total)))
             assert off < len(counts) - 1 or off == 0

@@ -1,19 +1,35 @@
-"""Keys of values: those of a slow, obvious oracle, equal for equal values alone, and in every order equally often."""
+"""Keys of values: those of a slow, obvious oracle. Keys of a split: members of parts, and their orders, as likely as they should be."""
 
 from __future__ import annotations
+
+from collections import Counter
+from fractions import Fraction
+from itertools import product
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pytest
-import xxhash
-from numpy.random import SeedSequence
 
-from recshuf.records.keys import stream_of
-from recshuf.records.provenance import pack_provenance
-from recshuf.records.value_keys import ValueKeys, cut_pieces, encrypt, hash_texts, without_value
+from recshuf.interfaces import ValueReader
+from recshuf.records.keys import RowRange, sort_by_words
+from recshuf.records.split import Split
+from recshuf.records.value_keys import (
+    PartKeys,
+    PlacedParts,
+    ValueKeys,
+    ValueParts,
+    cut_pieces,
+    divide_keys,
+    without_value,
+)
+from tests.support.group_oracle import find_key
+from tests.support.order_statistics import chi_square_upper, permutation_chi_square
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 SEED = 11
-WORD = 2**64 - 1
 
 
 def array(*values: bytes | None) -> pa.LargeBinaryArray:
@@ -22,66 +38,6 @@ def array(*values: bytes | None) -> pa.LargeBinaryArray:
 
 def pair(keys: tuple[np.ndarray, np.ndarray]) -> list[tuple[int, int]]:
     return list(zip(*(half.tolist() for half in keys), strict=True))
-
-
-def encrypt_slowly(number: int, key: int) -> tuple[int, int]:
-    """Return the two words of a number under Philox-4x32-10."""
-    a, b, c, d = (number >> shift & 0xFFFFFFFF for shift in (0, 32, 64, 96))
-    low, high = key & 0xFFFFFFFF, key >> 32
-    for _ in range(10):
-        first, second = a * 0xD2511F53, c * 0xCD9E8D57
-        a, b, c, d = (
-            (second >> 32) ^ b ^ low, second & 0xFFFFFFFF, (first >> 32) ^ d ^ high, first & 0xFFFFFFFF
-        )  # fmt: skip
-        low, high = (low + 0x9E3779B9) & 0xFFFFFFFF, (high + 0xBB67AE85) & 0xFFFFFFFF
-    return a | b << 32, c | d << 32
-
-
-def find_slowly(records: list[tuple[bytes | None, ...]], first: int) -> list[tuple[int, int]]:
-    """Return the keys of the records of input 3 from this row on, by the formulas of docs/store.md."""
-    a, b = SeedSequence(SEED, spawn_key=stream_of("value")).generate_state(2, np.uint64).tolist()
-
-    def hash_one(text: bytes) -> int:
-        return xxhash.xxh3_128_intdigest(text, a)
-
-    found = []
-    for row, record in enumerate(records):
-        hashes = [0 if text is None else hash_one(text) for text in record]
-        number = hashes[0]
-        if len(record) > 1:
-            number = hash_one(b"".join(one.to_bytes(16, "big") for one in hashes))
-        if record.count(None) == len(record):
-            number = int(pack_provenance(np.int64(3), np.array([first + row]))[0]) + (WORD << 64)
-        found.append(encrypt_slowly(number, b))
-    return found
-
-
-def test_hashes_are_those_of_the_library() -> None:
-    rng = np.random.default_rng(1)
-    texts = [rng.bytes(size) for size in [*range(41), 300] * 6]
-    columns = [array(*texts)[5:], array(*texts[1:4]), array(texts[2], None, texts[9]), array(b""), array()]
-    for seed in (0, 1, WORD, *rng.integers(0, 2**64, 5, np.uint64).tolist()):
-        for column in columns:
-            found = pair(hash_texts(column, seed))
-            for text, (low, high) in zip(column.to_pylist(), found, strict=True):
-                assert text is None or low | high << 64 == xxhash.xxh3_128_intdigest(text, seed)
-
-
-def test_a_key_is_philox_of_the_hash() -> None:
-    known = [(0, 0, [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8])]  # of the authors of Philox
-    known.append((2**128 - 1, WORD, [0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD]))
-    for number, key, words in known:
-        halves = (np.array([half], np.uint64) for half in (number & WORD, number >> 64))
-        assert pair(encrypt(*halves, key)) == [(words[0] | words[1] << 32, words[2] | words[3] << 32)]
-    rng = np.random.default_rng(2)
-    low, high = rng.integers(0, 2**64, (2, 20_000), np.uint64)
-    found = pair(encrypt(low, high, 12345))
-    assert (
-        found[::999]
-        == [encrypt_slowly(a | b << 64, 12345) for a, b in zip(low.tolist(), high.tolist(), strict=True)][
-            ::999
-        ]
-    )
 
 
 @pytest.mark.parametrize("fields", [1, 2, 3])
@@ -96,7 +52,7 @@ def test_keys_are_those_of_the_formulas(fields: int) -> None:
     keys = ValueKeys(SEED)
     found = pair(keys.keys(texts, 3, 100))
     rows = [*range(0, 20_000, 37), *range(19_990, 20_000)]
-    assert [found[row] for row in rows] == [find_slowly([records[row]], 100 + row)[0] for row in rows]
+    assert [found[row] for row in rows] == [find_key(records[row], SEED, (3, 100 + row)) for row in rows]
     assert pair(keys.keys([column[7000:] for column in texts], 3, 7100)) == found[7000:]
     missing = without_value(texts)
     assert missing is not None
@@ -113,3 +69,50 @@ def test_records_without_a_value_may_share_one() -> None:
     assert len(set(shared)) == 3
     assert (shared[1], shared[3]) == (own[1], own[3])
     assert pair(ValueKeys(SEED, "other").keys([column], 0, 0))[1] != own[1]
+
+
+@pytest.mark.parametrize(
+    ("counts", "sizes", "seeds"),
+    [((3, 0, 1), (2, 1, 1), 480), pytest.param((3, 0, 2), (2, 2, 1), 12_000, marks=pytest.mark.slow)],
+)
+def test_every_choice_and_order_is_equally_likely(
+    counts: Sequence[int], sizes: Sequence[int], seeds: int, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("recshuf.records.split._BUCKET_BITS", 4)  # most of the time goes to empty buckets
+    total = sum(sizes)
+    edges = tuple(divide_keys([Fraction(size, total) for size in sizes]))
+    ranges = [RowRange(index, 0, count) for index, count in enumerate(counts) if count]
+    found = []
+    for seed in range(seeds):
+        keys = PartKeys(seed, edges, PlacedParts(Split.find(seed, counts, sizes)))
+        found.append(sort_by_words(keys.draw(pa.record_batch({}), ranges).words))
+    _, chance = permutation_chi_square(np.array(found))
+    assert chance > 1e-3
+
+
+class Texts(ValueReader):
+    """Reads the only column."""
+
+    def read(
+        self, batch: pa.RecordBatch, input_index: int, first_row: int
+    ) -> tuple[pa.LargeBinaryArray, ...]:
+        return (batch.column(0),)
+
+
+@pytest.mark.parametrize("seeds", [300, pytest.param(9_000, marks=pytest.mark.slow)])
+def test_each_value_is_in_each_part_with_the_probability_of_its_share_whatever_others_are(seeds: int):
+    shares = tuple(map(Fraction, ("0.5", "0.3", "0.2")))
+    batch = pa.record_batch({"a": pa.array([b"a", None, b"a", None], pa.large_binary())})
+    seen = Counter[tuple[int, ...]]()
+    for seed in range(seeds):
+        parts = (
+            ValueParts(Texts(), seed, shares).find_parts(batch, [RowRange(0, 5, 2), RowRange(1, 0, 2)]).parts
+        )
+        assert (parts[0], parts[1]) == (parts[2], parts[3])
+        seen[tuple(parts[:2].tolist())] += 1
+    cells = {
+        chosen: seeds * float(np.prod([float(shares[part]) for part in chosen]))
+        for chosen in product(range(3), repeat=2)
+    }
+    statistic = sum((seen[chosen] - expected) ** 2 / expected for chosen, expected in cells.items())
+    assert 1e-3 < chi_square_upper(statistic, len(cells) - 1) < 1 - 1e-3

@@ -1,10 +1,10 @@
-"""`PileDataset` in real worker processes: the batches of `PileLoader` in its order, and exact resumes."""
+"""`PileDataset` in real worker processes, also in such that start late: the batches of `PileLoader` in its order, or an error."""
 
 from __future__ import annotations
 
-import json
+import multiprocessing
 from functools import partial
-from itertools import islice, product
+from itertools import cycle, islice, product
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,15 +19,17 @@ from torch.utils.data import DataLoader, get_worker_info
 from recshuf import PileLoader, errors
 from recshuf.errors import UsageError
 from recshuf.torch import PileDataLoader, PileDataset
-from tests.support.stores.epoch_oracle import flatten
 from tests.support.stores.small_stores import batch_ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from multiprocessing.synchronize import Event
     from pathlib import Path
 
 WORKERS = [0, 2, *(pytest.param(count, marks=pytest.mark.slow) for count in (1, 3))]
 METHODS = ["fork", *(pytest.param(name, marks=pytest.mark.slow) for name in ("spawn", "forkserver"))]
+PLAIN = partial(DataLoader, batch_size=None)
+KINDS = pytest.mark.parametrize("kind", [PLAIN, PileDataLoader], ids=["plain", "counts"])
 # DataLoader warns where there are more workers than cores.
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 
@@ -47,15 +49,20 @@ def show(batch: dict[str, Any]) -> dict[str, tuple[str, Any]]:
     }
 
 
+def add_tensors(batch: dict[str, Any], _: np.ndarray) -> dict[str, Any]:
+    """Add what is no array of NumPy, what is a view, and what is an array."""
+    more = torch.arange(40_000).reshape(2, -1)
+    return batch | {"half": torch.ones(3).bfloat16(), "large": more[1:], "array": np.ones(2)}
+
+
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize(
-    "kind", [partial(DataLoader, batch_size=None), PileDataLoader], ids=["plain", "counts"]
-)
+@KINDS
 def test_workers_yield_what_the_loader_yields(store: Path, kind: Any, method: str) -> None:
     options = {
         "columns": ["id", "vector", "text", "flag", "maybe", "class", "tokens", "_id"],
         "drop_last": False,
         "filter": pc.field("id") != 5,
+        "transform": add_tensors,
     }
     expected = list(PileLoader(store, 16, output="torch", epoch=1, **options))
     dataset = PileDataset(store, 16, epoch=1, **options)
@@ -69,55 +76,44 @@ def test_workers_yield_what_the_loader_yields(store: Path, kind: Any, method: st
     assert all((batch["vector"] == 1).all() for batch in found)
 
 
-OPTIONS: list[dict[str, Any]] = [
-    {},
-    {"lanes": 4, "drop_last": False, "limit": 533, "filter": pc.field("id") >= 300},
-    {"rank": 1, "world_size": 2, "mix": 2},
-    {"lanes": 4, "drop_last": False},
-]
+SLOW = pytest.mark.slow
 
 
 @pytest.mark.parametrize(
-    ("workers", "options", "first"),
+    ("workers", "options", "given"),
     [
-        pytest.param(*case, marks=() if number % 5 == 0 else pytest.mark.slow)
-        for number, case in enumerate(product([0, 1, 2, 3], OPTIONS, [0, 1, 50]))
+        (0, {}, {}),
+        (2, {"lanes": 4, "drop_last": False, "limit": 933, "filter": pc.field("id") >= 30}, {}),
+        (2, {}, {"persistent_workers": True}),
+        pytest.param(3, {"rank": 1, "world_size": 2, "mix": 2}, {}, marks=SLOW),
+        pytest.param(1, {"lanes": 4, "drop_last": False}, {}, marks=SLOW),
+        pytest.param(2, {}, {"multiprocessing_context": "spawn"}, marks=SLOW),
+        pytest.param(
+            2, {}, {"multiprocessing_context": "forkserver", "persistent_workers": True}, marks=SLOW
+        ),
     ],
 )
-def test_the_order_is_the_same_for_any_number_of_workers(
-    store: Path, workers: int, options: dict[str, Any], first: int
+def test_any_loader_in_any_workers_begins_at_a_position_once(
+    store: Path, workers: int, options: dict[str, Any], given: dict[str, Any]
 ) -> None:
-    expected = expect(store, epoch=1, **options)
-    first = min(first, len(expected))
-    dataset = PileDataset(store, 16, **options)
-    for loader in (
-        DataLoader(dataset, batch_size=None, num_workers=workers),
-        PileDataLoader(dataset, num_workers=workers),
-    ):
-        dataset.seek(1, first)
-        assert len(loader) == len(expected)
-        assert batch_ids(loader) == expected[first:]
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_a_position_that_the_data_set_has_used_is_not_used_again(store: Path, workers: int) -> None:
-    """By whichever of its loaders, in whatever turn."""
-    expected, dataset = expect(store, epoch=1), PileDataset(store, 16)
+    """Of the loaders of a data set whichever is next, also if PyTorch is seeded anew."""
+    expected, dataset = expect(store, epoch=1, **options), PileDataset(store, 16, **options)
     loaders = [
         dataset,
-        PileDataLoader(dataset, num_workers=workers),
-        DataLoader(dataset, batch_size=None, num_workers=workers),
+        PileDataLoader(dataset, num_workers=workers, **given),
+        DataLoader(dataset, batch_size=None, num_workers=workers, **given),
     ]
-    for first in loaders:
-        for second in loaders:
-            dataset.seek(1, 55)
-            assert batch_ids(first) == expected[55:]
-            assert batch_ids(second) == expected
+    steps = cycle((55, 0, 1, len(expected)))
+    for first, second in product(loaders, loaders):
+        step = min(next(steps), len(expected))
+        dataset.seek(1, step)
+        assert len(first) == len(expected)
+        for one, begin in ((first, step), (second, 0)):
+            torch.manual_seed(0)
+            assert batch_ids(one) == expected[begin:]
 
 
-@pytest.mark.parametrize(
-    "kind", [partial(DataLoader, batch_size=None), PileDataLoader], ids=["plain", "counts"]
-)
+@KINDS
 @pytest.mark.parametrize("persistent_workers", [False, True])
 def test_workers_follow_the_epoch_also_after_an_iteration_that_was_left(
     store: Path, kind: Any, persistent_workers: bool
@@ -131,27 +127,6 @@ def test_workers_follow_the_epoch_also_after_an_iteration_that_was_left(
         assert batch_ids(loader) == expect(store, epoch=epoch)
 
 
-@pytest.mark.parametrize("persistent_workers", [False, True])
-@pytest.mark.parametrize("method", METHODS)
-def test_a_position_holds_for_one_iteration_in_workers(
-    store: Path, persistent_workers: bool, method: str
-) -> None:
-    expected = expect(store, epoch=3)
-    dataset = PileDataset(store, 16)
-    dataset.seek(3, 57)
-    loader = DataLoader(
-        dataset,
-        batch_size=None,
-        num_workers=3 if method == "fork" else 2,  # of the others each imports PyTorch
-        persistent_workers=persistent_workers,
-        multiprocessing_context=method,
-    )
-    assert batch_ids(loader) == expected[57:]
-    assert batch_ids(loader) == expected
-    dataset.seek(3, 60)
-    assert batch_ids(loader) == expected[60:]
-
-
 @pytest.mark.parametrize("workers", WORKERS)
 def test_the_loader_counts_what_the_training_loop_received(store: Path, workers: int) -> None:
     dataset = PileDataset(store, 16, epoch=1)
@@ -160,23 +135,6 @@ def test_the_loader_counts_what_the_training_loop_received(store: Path, workers:
     for step in range(12):
         assert loader.state_dict() == PileLoader(store, 16, epoch=1).state_dict() | {"step": step}
         next(batches)
-
-
-def test_three_resumes_with_other_numbers_of_workers_and_ranks(store: Path) -> None:
-    expected = expect(store, epoch=2)
-    found, state = [], None
-    for workers, world, count in ((2, 1, 9), (3, 2, 8), (0, 4, 7), (1, 2, 10**6)):
-        ranks = []
-        for rank in range(world):
-            dataset = PileDataset(store, 16 // world, rank=rank, world_size=world)
-            loader = PileDataLoader(dataset, num_workers=workers)
-            if state is not None:
-                loader.load_state_dict(json.loads(state))
-            loader.set_epoch(2)
-            ranks.append((batch_ids(islice(loader, count)), json.dumps(loader.state_dict())))
-        found += [flatten(parts) for parts in zip(*(ids for ids, _ in ranks), strict=True)]
-        (state,) = {state for _, state in ranks}
-    assert found == expected
 
 
 def test_a_state_of_the_dataset_that_cannot_count_is_refused(store: Path) -> None:
@@ -192,39 +150,37 @@ def test_a_state_of_the_dataset_that_cannot_count_is_refused(store: Path) -> Non
 
 
 class Changed(torch.utils.data.IterableDataset):
-    """Changes batches in the worker, as a transform of the user does."""
+    """Changes batches in the worker, behind the data set."""
 
     def __init__(self, dataset: PileDataset) -> None:
         self.dataset = dataset
 
     def __iter__(self) -> Any:
-        for number, batch in enumerate(self.dataset):
-            if number % 2:
-                batch["id"] += 1000
-                batch["worker"] = get_worker_info().id
-                assert dict(batch) == {name: batch[name] for name in batch}
-                assert "worker" in batch
-                assert len(batch) == len(batch.keys())
-                del batch["text"]
+        for batch in self.dataset:
+            batch["id"] += 1000
+            batch["worker"] = get_worker_info().id
+            del batch["text"]
             yield batch
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_batches_can_be_changed_in_the_worker(store: Path, method: str) -> None:
-    loader = DataLoader(
-        Changed(PileDataset(store, 16)), batch_size=None, num_workers=2, multiprocessing_context=method
-    )
-    expected = expect(store)
-    for step, (batch, ids) in enumerate(zip(loader, expected, strict=True)):
-        is_changed = step // 2 % 2
-        assert batch["id"].tolist() == [index + 1000 * is_changed for index in ids]
-        assert ("text" in batch) is not bool(is_changed)
-        assert batch.get("worker") == (step % 2 if is_changed else None)
+    dataset = Changed(PileDataset(store, 16))
+    loader = DataLoader(dataset, batch_size=None, num_workers=2, multiprocessing_context=method)
+    for step, (batch, ids) in enumerate(zip(loader, expect(store), strict=True)):
+        assert batch["id"].tolist() == [index + 1000 for index in ids]
+        assert "text" not in batch
+        assert batch["worker"] == step % 2
 
 
 def test_what_cannot_be_meant_is_refused(store: Path) -> None:
     dataset = PileDataset(store, 16)
+    of_worker = dataset.state_dict() | {"worker": 1, "workers": 2}
     uses: list[tuple[Callable[[], object], str]] = [
+        (
+            lambda: dataset.load_state_dict(of_worker),
+            "that of worker 1 of 2, and this is the main process",
+        ),
         (
             lambda: PileDataLoader(dataset, batch_size=4),
             "batch_size: PileDataset makes the batches; give it there",
@@ -247,31 +203,30 @@ def test_what_cannot_be_meant_is_refused(store: Path) -> None:
             use()
 
 
-def mark(batch: dict[str, Any], seeds: np.ndarray) -> dict[str, Any]:
-    """Return a batch with its seeds, and the worker that made it."""
+def mark(folder: Path, batch: dict[str, Any], seeds: np.ndarray) -> dict[str, Any]:
+    """Return a batch with its seeds, and the worker that made it. It makes none twice."""
+    (folder / str(batch["id"][0].item())).touch(exist_ok=False)
     worker = get_worker_info()
     seeds = torch.from_numpy(seeds.view(np.int64))
     return {"id": batch["id"], "seeds": seeds, "worker": None if worker is None else worker.id}
 
 
-@pytest.mark.parametrize("workers", WORKERS)
-def test_a_transform_gets_the_same_seeds_in_any_worker(store: Path, workers: int) -> None:
-    expected = list(PileLoader(store, 16, epoch=1, output="torch", transform=mark))
-    loader = PileDataLoader(PileDataset(store, 16, epoch=1, transform=mark), num_workers=workers)
-    found = list(loader)
+@pytest.mark.parametrize(("workers", "method"), [(0, None), *((2, method) for method in ("fork", "spawn"))])
+def test_workers_transform_their_own_batches_only_with_the_same_seeds(
+    store: Path, tmp_path: Path, workers: int, method: str | None
+) -> None:
+    folders = [tmp_path / name for name in ("here", "there")]
+    for folder in folders:
+        folder.mkdir()
+    here, there = (partial(mark, folder) for folder in folders)
+    expected = list(PileLoader(store, 16, epoch=1, output="torch", transform=here))
+    dataset = PileDataset(store, 16, epoch=1, transform=there)
+    found = list(PileDataLoader(dataset, num_workers=workers, multiprocessing_context=method))
     for name in ("id", "seeds"):
         assert [batch[name].tolist() for batch in found] == [batch[name].tolist() for batch in expected]
     chosen = [step % workers if workers else None for step in range(len(found))]
     assert [batch["worker"] for batch in found] == chosen
-    loader.seek(1, 5)
-    assert batch_ids(loader) == batch_ids(expected)[5:]
-
-
-@pytest.mark.parametrize("method", ["spawn", "fork"])
-def test_workers_transform_their_own_batches_only(store: Path, tmp_path: Path, method: str) -> None:
-    dataset = PileDataset(store, 16, transform=partial(note, tmp_path))
-    loader = DataLoader(dataset, batch_size=None, num_workers=2, multiprocessing_context=method)
-    assert len(list(loader)) == len(list(tmp_path.iterdir())) == len(dataset)
+    assert len([*folders[1].iterdir()]) == len(dataset)
 
 
 def test_a_dataset_of_files_shares_the_store_of_the_loader(store: Path, tmp_path: Path) -> None:
@@ -289,51 +244,103 @@ def test_what_is_shown_names_no_rank_that_is_not_known(store: Path) -> None:
     assert repr(loader.dataset) == shown.replace("16,", "16, rank=0, world_size=1,")
 
 
-def fail(kind: type[Exception], arguments: tuple[str, ...], *_: Any) -> None:
-    raise kind(*arguments)
+def fail(*_: Any) -> None:
+    raise errors.DamagedSetError("a.piles", "is cut short", "run again")
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("loader", [partial(DataLoader, batch_size=None), PileDataLoader])
+@KINDS
+def test_an_error_of_a_worker_keeps_its_class(store: Path, kind: Any, method: str) -> None:
+    dataset = PileDataset(store, 16, transform=fail)
+    with pytest.raises(errors.DamagedSetError, match=r"a\.piles: is cut short; run again") as caught:
+        next(iter(kind(dataset, num_workers=1, multiprocessing_context=method)))
+    assert type(caught.value) is errors.DamagedSetError
+
+
+# Workers that start late, and iterations that were left
+
+
+def wait_for(gate: Event, late_worker: int, worker: int) -> None:
+    if worker == late_worker:
+        gate.wait()
+
+
+def make_late(late_worker: int) -> tuple[Event, dict[str, Any]]:
+    """Return a gate that one worker waits at before it starts, and options for `DataLoader`."""
+    context = multiprocessing.get_context("fork")
+    gate = context.Event()
+    init = partial(wait_for, gate, late_worker)
+    return gate, {"worker_init_fn": init, "multiprocessing_context": context}
+
+
+@KINDS
+@pytest.mark.parametrize("late_worker", [0, 1])
+def test_a_position_reaches_workers_that_were_late_before(store: Path, kind: Any, late_worker: int) -> None:
+    gate, options = make_late(late_worker)
+    dataset = PileDataset(store, 16)
+    loader = kind(dataset, num_workers=2, persistent_workers=True, **options)
+    batches = iter(loader)
+    if late_worker:  # the other one sends the first batches
+        next(batches)
+    dataset.load_state_dict(dataset.describe(0, 45))
+    gate.set()
+    assert batch_ids(loader) == expect(store)[45:]
+    assert batch_ids(loader) == expect(store)
+
+
 @pytest.mark.parametrize(
-    ("kind", "arguments"),
+    ("kind", "workers", "late_worker", "persistent_workers"),
     [
-        (errors.ForbiddenInputError, ("a.jsonl", "may not be read")),
-        (errors.ConversionError, ("a.b", "has no type")),
-        (errors.DamagedSetError, ("a.piles", "is cut short", "run again")),
-        (errors.DiskFullError, ("no space left",)),
+        (PileDataLoader, 1, 0, True),
+        (PileDataLoader, 2, 1, False),
+        (PLAIN, 1, 0, False),
+        (PLAIN, 2, 1, False),
     ],
 )
-def test_an_error_of_a_worker_keeps_its_class(
-    store: Path, loader: Any, kind: type[Exception], arguments: tuple[str, ...], method: str
+def test_an_iteration_yields_the_epoch_that_it_began_with(
+    store: Path, kind: Any, workers: int, late_worker: int, persistent_workers: bool
 ) -> None:
-    dataset = PileDataset(store, 16, transform=partial(fail, kind, arguments))
-    with pytest.raises(kind, match=str(kind(*arguments))) as caught:
-        next(iter(loader(dataset, num_workers=1, multiprocessing_context=method)))
-    assert type(caught.value) is kind
+    gate, options = make_late(late_worker)
+    dataset = PileDataset(store, 16)
+    dataset.seek(0, 45)
+    loader = kind(dataset, num_workers=workers, persistent_workers=persistent_workers, **options)
+    batches = iter(loader)
+    found = batch_ids(islice(batches, late_worker))
+    dataset.set_epoch(1)
+    gate.set()
+    assert found + batch_ids(batches) == expect(store)[45:]
+    assert batch_ids(loader) == expect(store, epoch=1)
 
 
-def add_tensors(batch: dict[str, Any], _: np.ndarray) -> dict[str, Any]:
-    """Add what is no array of NumPy, what is a view, and what is an array."""
-    more = torch.arange(40_000).reshape(2, -1)
-    return batch | {
-        "half": torch.ones(3).bfloat16(),
-        "large": more[1:],
-        "array": np.ones(2),
-    }
+def test_an_iterator_whose_workers_serve_a_later_one_is_refused(store: Path) -> None:
+    loader = PileDataLoader(PileDataset(store, 16), num_workers=2, persistent_workers=True)
+    earlier = iter(loader)
+    first, later = next(earlier), iter(loader)
+    with pytest.raises(UsageError, match="persistent_workers=True: a later iterator has the workers"):
+        batch_ids(earlier)
+    assert batch_ids(later) == expect(store)
+    assert batch_ids([first]) == expect(store)[:1]
 
 
-def test_any_tensors_of_a_transform_arrive(store: Path) -> None:
-    expected = next(iter(PileLoader(store, 16, output="torch", transform=add_tensors)))
-    batch = next(iter(PileDataLoader(PileDataset(store, 16, transform=add_tensors), num_workers=1)))
-    assert list(batch) == list(expected)
-    assert type(batch) is dict
-    for name in ("id", "vector", "half", "large"):
-        assert batch[name].dtype == expected[name].dtype
-        assert torch.equal(batch[name], expected[name])
-    assert isinstance(batch["array"], np.ndarray)
+def test_iterators_with_workers_of_their_own_do_not_disturb_each_other(store: Path) -> None:
+    loader = PileDataLoader(PileDataset(store, 16), num_workers=1)
+    earlier = iter(loader)
+    loader.set_epoch(1)
+    later = iter(loader)
+    assert batch_ids(later) == expect(store, epoch=1)
+    assert batch_ids(earlier) == expect(store)
 
 
-def note(folder: Path, batch: dict[str, Any], _: np.ndarray) -> dict[str, Any]:
-    (folder / str(batch["id"][0].item())).touch(exist_ok=False)
-    return batch
+def test_a_plain_worker_that_another_iteration_overtook_is_an_error(store: Path) -> None:
+    gate, options = make_late(1)
+    dataset = PileDataset(store, 16)
+    loader = DataLoader(dataset, batch_size=None, num_workers=2, **options)
+    overtaken = iter(loader)
+    next(overtaken)
+    dataset.set_epoch(1)
+    later = iter(loader)
+    first = next(later)
+    gate.set()
+    with pytest.raises(UsageError, match="begun before all workers of this one had started"):
+        batch_ids(overtaken)
+    assert batch_ids([first, *later]) == expect(store, epoch=1)

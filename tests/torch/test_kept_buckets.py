@@ -13,6 +13,7 @@ import pyarrow as pa
 
 import recshuf
 from recshuf.torch import PileDataLoader, PileDataset
+from tests.support.stores.small_stores import batch_ids, write
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,10 +24,6 @@ METHODS = ["fork", pytest.param("spawn", marks=pytest.mark.slow)]
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 
 
-def read(batches: Any) -> list[list[int]]:
-    return [batch["id"].tolist() for batch in batches]
-
-
 @pytest.mark.parametrize("method", [None, *METHODS])
 def test_batches_of_a_bucket_are_those_of_a_disk_also_after_a_resume(
     tmp_path: Path, s3_bucket: Bucket, method: str | None
@@ -35,12 +32,11 @@ def test_batches_of_a_bucket_are_those_of_a_disk_also_after_a_resume(
     workers = {"num_workers": 2, "multiprocessing_context": method} if method else {}
     for place in (tmp_path / "store", url):
         for name in ("a", "b"):
-            with recshuf.PileWriter(place, name, seed=3, piles=4) as writer:
-                writer.write(pa.table({"id": range(300)}))
+            write(place, name, pa.table({"id": range(300)}), seed=3, piles=4)
         dataset = PileDataset(place, 32, epoch=1)
         assert dataset.state_dict()["epoch"] == 1  # the main process has asked before the workers are forked
         loaders.append(PileDataLoader(dataset, **workers))
-    expected, found = (read(loader) for loader in loaders)
+    expected, found = (batch_ids(loader) for loader in loaders)
     assert found == expected
     for loader in loaders:
         loader.dataset.seek(1, 0)
@@ -50,7 +46,7 @@ def test_batches_of_a_bucket_are_those_of_a_disk_also_after_a_resume(
     del batches
     fresh = PileDataLoader(PileDataset(url, 32, epoch=1), **workers)
     fresh.load_state_dict(state)
-    assert begun + read(fresh) == expected
+    assert begun + batch_ids(fresh) == expected
 
 
 LEGS = [
@@ -66,8 +62,7 @@ def test_a_mix_of_a_bucket_and_a_disk_goes_on_with_other_ranks_and_workers(
 ) -> None:
     far, near = f"{s3_bucket.url}/far", str(tmp_path / "near")
     for place, first in ((far, 0), (near, 1000), (tmp_path / "far", 0)):
-        with recshuf.PileWriter(place, "a", seed=3, piles=4) as writer:
-            writer.write(pa.table({"id": range(first, first + 90)}))
+        write(place, "a", pa.table({"id": range(first, first + 90)}), seed=3, piles=4)
 
     def read_rank(rank: int, ranks: int, count: int | None, state: Any, **options: Any) -> tuple[Any, Any]:
         dataset = PileDataset({far: 2, near: 1}, 12 // ranks, rank=rank, world_size=ranks, lanes=2, **options)
@@ -78,9 +73,9 @@ def test_a_mix_of_a_bucket_and_a_disk_goes_on_with_other_ranks_and_workers(
         )
         if state is not None:
             loader.load_state_dict(state)
-        return read(islice(loader, count)), loader.state_dict()
+        return batch_ids(islice(loader, count)), loader.state_dict()
 
     whole = recshuf.MixLoader({tmp_path / "far": 2, near: 1}, 12, lanes=2)
     begun, state = read_rank(0, 1, 4, None)
     ranks = [read_rank(rank, world, None, state, cache=tmp_path / "cache")[0] for rank in range(world)]
-    assert begun + [[*chain(*parts)] for parts in zip(*ranks, strict=True)] == read(whole)
+    assert begun + [[*chain(*parts)] for parts in zip(*ranks, strict=True)] == batch_ids(whole)

@@ -28,7 +28,7 @@ import recshuf
 from recshuf.torch import PileDataLoader, PileDataset
 from recshuf.train.loader import PileLoader
 from tests.support.stores import training_process
-from tests.support.stores.small_stores import batch_ids
+from tests.support.stores.small_stores import batch_ids, write
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -121,35 +121,30 @@ def test_workers_can_be_killed_three_times(store: Path, method: str) -> None:
     assert found == expect(store)
 
 
+def train_and_die(store: Path, method: str, count: int, *state: str) -> list[tuple[list[int], str]]:
+    """Return records and states of some batches of a trainer that is killed then, with which its workers end."""
+    command = [sys.executable, "-m", training_process.__name__, str(store), "2", method, *state]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as trainer:
+        assert trainer.stdout is not None
+        lines = [json.loads(line) for line in islice(trainer.stdout, count)]
+        children = psutil.Process(trainer.pid).children(recursive=True) if len(lines) == count else []
+        trainer.kill()
+    assert not psutil.wait_procs(children, timeout=20)[1]
+    return [(ids, json.dumps(latest)) for ids, latest in lines]
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_the_trainer_can_be_killed_twice(store: Path, method: str) -> None:
-    found: list[list[int]] = []
-    state: list[str] = []
+    found: list[tuple[list[int], str]] = []
     for count in (5, 1, 10**6):
-        command = [sys.executable, "-m", training_process.__name__, str(store), "2", method, *state]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as trainer:
-            assert trainer.stdout is not None
-            for line in islice(trainer.stdout, count):
-                ids, latest = json.loads(line)
-                found.append(ids)
-                state = [json.dumps(latest)]
-            children = psutil.Process(trainer.pid).children(recursive=True) if count < 10**6 else []
-            trainer.kill()
-        assert not psutil.wait_procs(children, timeout=20)[1]
-    assert found == expect(store)
+        found += train_and_die(store, method, count, *(state for _, state in found[-1:]))
+    assert [ids for ids, _ in found] == expect(store)
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_workers_without_a_request_end_with_a_killed_trainer(tmp_path: Path, method: str) -> None:
-    with recshuf.PileWriter(tmp_path / "store", name="a", seed=1) as writer:  # one group for two workers
-        writer.write({"id": range(20_000)})
-    command = [sys.executable, "-m", training_process.__name__, str(tmp_path / "store"), "2", method]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as trainer:
-        assert trainer.stdout is not None
-        trainer.stdout.readline()
-        children = psutil.Process(trainer.pid).children(recursive=True)
-        trainer.kill()
-    assert not psutil.wait_procs(children, timeout=20)[1]
+    write(tmp_path / "store", "a", {"id": range(20_000)})  # one group for two workers
+    train_and_die(tmp_path / "store", method, 1)
 
 
 def test_an_iteration_can_be_left(store: Path) -> None:
@@ -189,3 +184,38 @@ def test_the_training_loop_can_fail(store: Path) -> None:
 
     with pytest.raises(ArithmeticError):
         train()
+
+
+CHILD = """
+import sys
+import torch  # keeps modules alive beyond those of recshuf
+import recshuf
+from recshuf.torch import PileDataLoader, PileDataset
+
+store = sys.argv[1]
+batches = iter({iterable})
+next(batches)
+"""
+
+
+@pytest.mark.parametrize(
+    "iterable",
+    [
+        "PileDataLoader(PileDataset(store, 4, columns=['row']), num_workers=2)",
+        "recshuf.PileLoader(store, 4).packed(8, column='tokens')",
+        *(
+            pytest.param(iterable, marks=pytest.mark.slow)
+            for iterable in (
+                "recshuf.PileLoader(store, 4)",
+                "recshuf.PileLoader(store, 4).records()",
+                "recshuf.MixLoader({store: 1.0}, 4)",
+                "PileDataLoader(PileDataset(store, 4, columns=['row']))",
+            )
+        ),
+    ],
+)
+def test_an_unfinished_iterator_ends_with_the_program_in_silence(tmp_path: Path, iterable: str):
+    write(tmp_path / "store", "a", {"row": range(2000), "tokens": [[1, 2, 3]] * 2000})
+    code = CHILD.replace("{iterable}", iterable)
+    found = subprocess.run([sys.executable, "-c", code, str(tmp_path / "store")], capture_output=True)
+    assert (found.returncode, found.stderr) == (0, b"")

@@ -1,29 +1,42 @@
-"""Chains of resumes with any numbers of ranks and workers, against the oracle. Workers are simulated in this process."""
+"""Chains of resumes with any numbers of ranks and workers: of records, of mixes, and of sequences, against the oracle."""
 
 from __future__ import annotations
 
 import copy
+import itertools
+import json
 import pickle
-from itertools import count, islice
+import subprocess
+import sys
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 pytest.importorskip("torch", reason="PyTorch is not installed")
 
+import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch.utils.data._utils import worker as torch_worker
 
-from recshuf.torch import PileDataset
+import recshuf
+from recshuf.errors import UsageError
+from recshuf.torch import PileDataLoader, PileDataset
 from tests.support.effort import examples
-from tests.support.stores.epoch_oracle import Rules, cut_batches, group_records
+from tests.support.stores.epoch_oracle import Rules, cut_batches, flatten, group_records
 from tests.support.stores.fake_piles import FakePiles
 from tests.support.stores.legs import run_legs
+from tests.support.stores.mix_process import list_records, make_dataset
+from tests.support.stores.small_stores import write
+from tests.support.stores.token_documents import PACKINGS, expect, make_store
+from tests.train.test_mixing import check_case, draw
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
+pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more workers than cores
 WORLDS = [1, 2, 3, 6]
 
 
@@ -57,7 +70,7 @@ def iterate(dataset: PileDataset, workers: int, iteration: int) -> Iterator[Any]
 
 def run_worker_legs(legs: list[tuple[int | None, int, int]], *given: Any, **how: Any) -> list[list[Any]]:
     """Do what `run_legs` does for data sets, in legs of batches, ranks and workers."""
-    iterations = count()
+    iterations = itertools.count()
 
     def read(dataset: PileDataset, most: int | None, _: int, workers: int) -> Iterator[Any]:
         return islice(iterate(dataset, workers, next(iterations)), most)
@@ -106,3 +119,130 @@ def test_chains_of_three_resumes_yield_the_epoch(
         then=lambda dataset: dataset.set_epoch(epoch),
     )
     assert found == [step[0] for step in expected]
+
+
+def test_chains_of_resumes_yield_the_batches_of_mixes() -> None:
+    for seed in range(8):
+        check_case(seed, PileDataset, run_worker_legs)
+
+
+def test_workers_yield_the_sequences_of_a_mix() -> None:
+    stores = draw(7).stores[:2]
+    weights = {0: {stores[0]: 1, stores[1]: 2}, 5: {stores[1]: 1}}
+    expected = islice(recshuf.MixLoader(weights, 4).packed(3, column="tokens"), 12)
+    found = run_worker_legs(
+        [(4, 1, 2), (4, 1, 0), (4, 1, 3)],
+        lambda _: [PileDataset(weights, 4, rank=0, world_size=1).packed(3, column="tokens")],
+        lambda batch: batch["tokens"].tolist(),
+    )
+    assert found == [batch["tokens"].tolist() for batch in expected]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder of two stores."""
+    folder = tmp_path_factory.mktemp("mix")
+    for number, count in enumerate((60, 300)):
+        write(
+            folder / f"store-{number}",
+            "a",
+            {"id": range(count), "text": ["x" * (7 * index % 40) for index in range(count)]},
+            seed=number,
+            piles=8,
+        )
+    return folder
+
+
+def list_all(folder: Path) -> list[list[list[int]]]:
+    """Return the records of all global batches of an epoch."""
+    return [list_records(one) for one in make_dataset(folder, 16, rank=0, world_size=1)]
+
+
+@pytest.mark.parametrize(
+    "method", ["fork", *(pytest.param(name, marks=pytest.mark.slow) for name in ("spawn", "forkserver"))]
+)
+def test_workers_go_on_with_a_mix(folder: Path, method: str) -> None:
+    found: list[list[list[int]]] = []
+    state = None
+    for workers, count in ((2, 9), (1, None)):
+        loader = PileDataLoader(make_dataset(folder, 16), num_workers=workers, multiprocessing_context=method)
+        if state is not None:
+            loader.load_state_dict(json.loads(state))
+        found += [list_records(one) for one in islice(loader, count)]
+        state = json.dumps(loader.state_dict())
+    assert found == list_all(folder)
+
+
+@pytest.mark.slow
+def test_ranks_of_torchrun_go_on_with_a_mix(folder: Path) -> None:
+    found: list[list[list[int]]] = []
+    state: list[str] = []
+    for world, count in ((2, 9), (4, 1000)):
+        command = ["torch.distributed.run", "--standalone", f"--nproc-per-node={world}", "-m"]
+        arguments = ["tests.support.stores.mix_process", str(folder), "16", str(count), *state]
+        subprocess.run([sys.executable, "-m", *command, *arguments], check=True, capture_output=True)
+        ranks = [json.loads((folder / f"rank-{rank}.json").read_text()) for rank in range(world)]
+        found += [flatten(parts) for parts in zip(*(batches for batches, _ in ranks), strict=True)]
+        (text,) = {json.dumps(state) for _, state in ranks}
+        state = [text]
+    assert found == list_all(folder)
+
+
+@pytest.mark.timeout(900)
+@settings(max_examples=examples(120))
+@given(
+    lanes=st.sampled_from([1, 2, 6]),
+    epoch=st.integers(0, 2),
+    packing=PACKINGS,
+    legs=st.lists(
+        st.tuples(st.integers(0, 4), st.integers(0, 3), st.sampled_from([1, 2, 3, 6])), min_size=3, max_size=3
+    ),
+)
+def test_chains_of_resumes_yield_sequences(
+    lanes: int, epoch: int, packing: dict[str, Any], legs: list[tuple[int, int, int]]
+) -> None:
+    store = make_store(sizes=(15, 20, 12), piles=12)
+    options = {"lanes": lanes, "epoch": epoch}
+    found = run_worker_legs(
+        [
+            (taken, world if lanes == 1 or lanes % world == 0 else 1, workers)
+            for taken, workers, world in legs
+        ],
+        lambda world: [
+            PileDataset(store, 6 // world, rank=rank, world_size=world, **options).packed(**packing)
+            for rank in range(world)
+        ],
+        lambda batch: list(zip(*(column.tolist() for column in batch.values()), strict=True)),
+    )
+    shown = 3 if packing.pop("boundaries", False) else 1
+    expected = expect(store, {"epoch": epoch}, lanes, 6, len(found), **packing)
+    assert found == [list(zip(*columns[:shown], strict=True)) for columns in expected]
+
+
+def test_a_loader_counts_what_workers_make_and_another_goes_on(store: Path) -> None:
+    packing = {"tokens": 8, "column": "tokens", "boundaries": True, "eos": 5, "documents": "whole"}
+    plain = recshuf.PileLoader(store, 4, output="torch").packed(**packing)
+    whole = [{name: one.tolist() for name, one in batch.items()} for batch in islice(plain, 60)]
+    loader = PileDataLoader(PileDataset(store, 4).packed(**packing), num_workers=2)
+    batches = iter(loader)
+    found = [next(batches) for _ in range(25)]
+    del batches
+    state = json.loads(json.dumps(loader.state_dict()))
+    assert state == plain.state_dict() | {"step": 25}
+    loader = PileDataLoader(PileDataset(store, 4).packed(**packing), num_workers=1)
+    loader.load_state_dict(state)
+    found += islice(loader, 35)
+    assert [{name: one.tolist() for name, one in batch.items()} for batch in found] == whole
+    assert {one.dtype for one in found[0].values()} == {torch.int64, torch.int32}
+
+
+def test_what_has_no_end_has_no_length_and_no_epochs() -> None:
+    dataset = PileDataset(make_store(), 2, epoch=1).packed(4, column="large")
+    assert next(iter(dataset))["large"].dtype == torch.uint32
+    dataset.set_epoch(1)
+    with pytest.raises(UsageError, match=r"^set_epoch\(2\): packed sequences go on"):
+        dataset.set_epoch(2)
+    with pytest.raises(TypeError, match="packed sequences have no end"):
+        len(PileDataLoader(dataset))
+    with pytest.raises(UsageError, match=r"^packed: these are packed"):
+        dataset.packed(4, column="large")

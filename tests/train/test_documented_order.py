@@ -24,6 +24,7 @@ from tests.support.stores.epoch_oracle import (
     mix_batches,
     raw,
 )
+from tests.support.stores.small_stores import write
 from tests.support.stores.store_reader import read_sets, read_snapshot
 
 PAGE = Path(__file__).parents[2] / "docs" / "store.md"
@@ -55,8 +56,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
                 update.append(inputs[time], time=time)
     recshuf.compact(stores[2])
     for name in ("x", "y-1"):
-        with recshuf.PileWriter(stores[1], name, seed=5, piles=5) as writer:
-            writer.write({"text": [f"{name} {row}" for row in range(33)]})
+        write(stores[1], name, {"text": [f"{name} {row}" for row in range(33)]}, seed=5, piles=5)
     return stores
 
 

@@ -13,6 +13,7 @@ import pytest
 
 import recshuf
 from recshuf.errors import UsageError
+from tests.support.stores.small_stores import write
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,44 +25,32 @@ RECORDS = [
 ]
 
 
-def write_parquet(path: Path, records: list[Any]) -> None:
-    pq.write_table(pa.Table.from_pylist(records), path)
-
-
-def write_jsonl(path: Path, records: list[Any]) -> None:
-    path.write_text("".join(f"{json.dumps(one)}\n" for one in records))
-
-
-def write_hdf5(path: Path, records: list[Any]) -> None:
-    with h5py.File(path, "w") as file:
-        file["n"] = np.arange(COUNT)
-        file["meta/w"] = np.arange(COUNT) / 2
-        file.create_dataset(
-            "meta/in/t", data=[one["meta"]["in"]["t"] for one in records], dtype=h5py.string_dtype()
-        )
-
-
-WRITERS = {"parquet": write_parquet, "jsonl": write_jsonl, "h5": write_hdf5}
-
-
 def make_store(folder: Path, suffix: str, records: list[Any] = RECORDS) -> Path:
-    WRITERS[suffix](folder / f"in.{suffix}", records)
-    recshuf.scatter(folder / f"in.{suffix}", folder / "store", seed=3, piles=4)
+    path = folder / f"in.{suffix}"
+    if suffix == "parquet":
+        pq.write_table(pa.Table.from_pylist(records), path)
+    elif suffix == "jsonl":
+        path.write_text("".join(f"{json.dumps(one)}\n" for one in records))
+    else:
+        with h5py.File(path, "w") as file:
+            file["n"] = np.arange(COUNT)
+            file["meta/w"] = np.arange(COUNT) / 2
+            file["meta/in/t"] = [one["meta"]["in"]["t"] for one in records]
+    recshuf.scatter(path, folder / "store", seed=3, piles=4)
     return folder / "store"
 
 
-@pytest.mark.parametrize("suffix", WRITERS)
+@pytest.mark.parametrize("suffix", ["parquet", "jsonl", "h5"])
 def test_a_field_is_a_column_by_its_path(suffix: str, tmp_path: Path) -> None:
     store = make_store(tmp_path, suffix)
     names = ["meta.in.t", "n", "meta/w", "_id"]
-    loader = recshuf.PileLoader(store, 7, columns=names, drop_last=False)
+    loader, tables = (
+        recshuf.PileLoader(store, 7, columns=names, drop_last=False, output=output)
+        for output in ("numpy", "arrow")
+    )
     assert loader.schema.names == names
     count = 0
-    for batch, table in zip(
-        loader,
-        recshuf.PileLoader(store, 7, columns=names, drop_last=False, output="arrow"),
-        strict=True,
-    ):
+    for batch, table in zip(loader, tables, strict=True):
         assert table.schema.equals(loader.schema, check_metadata=False)
         assert list(batch) == names
         rows = batch["n"].tolist()
@@ -90,8 +79,7 @@ def test_a_field_with_nulls_has_one_form_in_all_batches(suffix: str, lacks: str,
 
 
 def test_a_column_with_the_whole_name_wins(tmp_path: Path) -> None:
-    with recshuf.PileWriter(tmp_path / "store", "one", piles=2) as writer:
-        writer.write([{"a.b": n, "a": {"b": -n}, "a/b": 100 + n} for n in range(20)])
+    write(tmp_path / "store", "one", [{"a.b": n, "a": {"b": -n}, "a/b": 100 + n} for n in range(20)], piles=2)
     loader = recshuf.PileLoader(tmp_path / "store", 20, columns=["a.b", "a/b", "a"])
     (batch,) = loader
     assert batch["a/b"].tolist() == [100 + n for n in batch["a.b"].tolist()]

@@ -7,17 +7,20 @@ import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow.compute as pc
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from recshuf.errors import PileError, UsageError
+from recshuf.piles.epochs import EpochOrder
 from recshuf.system.buffers import allocate
 from recshuf.train import batch_reader as cutting
 from recshuf.train import prefetch as prefetching
 from recshuf.train.loader import PileLoader
-from tests.support.effort import examples
+from tests.support.effort import TRIES_ALL, examples
+from tests.support.order_statistics import permutation_chi_square
 from tests.support.stores.epoch_oracle import Record, Rules, cut_batches, group_records
 from tests.support.stores.fake_piles import FakePiles
 from tests.support.stores.legs import run_legs
@@ -41,14 +44,14 @@ def stores(draw: st.DrawFn) -> FakePiles:
     return FakePiles(sets, draw(st.integers(1, 9)), key_bits=draw(st.sampled_from([3, 40, 64])))
 
 
-@st.composite
-def settings_of_order(draw: st.DrawFn) -> dict[str, Any]:
-    return {
-        "seed": draw(st.sampled_from([7, 8])),
-        "epoch": draw(st.integers(0, 3)),
-        "reshuffle": draw(st.sampled_from(["rotate", "piles", "none"])),
-        "mix": draw(st.integers(1, 4)),
+ORDERS = st.fixed_dictionaries(
+    {
+        "seed": st.sampled_from([7, 8]),
+        "epoch": st.integers(0, 3),
+        "reshuffle": st.sampled_from(["rotate", "piles", "none"]),
+        "mix": st.integers(1, 4),
     }
+)
 
 
 @st.composite
@@ -73,7 +76,7 @@ def make_ranks(
     store: FakePiles, order: dict[str, Any], batches: dict[str, Any], world: int, **more: Any
 ) -> list[PileLoader]:
     cut = {name: value for name, value in batches.items() if name != "batch"}
-    arguments = {"columns": ["_id"]} | order | cut | more
+    arguments = {"columns": ["id", "_id"]} | order | cut | more
     return [
         PileLoader(store, batches["batch"] // world, rank=rank, world_size=world, **arguments)
         for rank in range(world)
@@ -81,7 +84,14 @@ def make_ranks(
 
 
 def ids_of(batches: Iterable[dict[str, Any]]) -> list[list[tuple[int, int]]]:
-    return [[tuple(one) for one in batch["_id"].tolist()] for batch in batches]
+    """Return source and row of the records of batches. What is written to a batch afterwards stays in it."""
+    found = []
+    for batch in batches:
+        found.append([tuple(one) for one in batch["_id"].tolist()])
+        assert batch["id"].tolist() == [source * 1_000_000 + row for source, row in found[-1]]
+        batch["id"] += 1
+        batch["_id"] -= 1
+    return found
 
 
 def expect(
@@ -107,68 +117,105 @@ def is_short(store: FakePiles, batches: dict[str, Any]) -> bool:
     return len(kept) < batches["batch"]
 
 
-@settings(max_examples=examples(120))
-@given(stores(), settings_of_order(), settings_of_batches(), st.integers(0, 3), st.data())
-def test_every_rank_gets_the_batches_of_the_oracle(
-    store: FakePiles, order: dict[str, Any], batches: dict[str, Any], prefetch: int, data: st.DataObject
-) -> None:
-    world = data.draw(st.sampled_from(worlds_of(batches["lanes"])))
-    expected = expect(store, order, batches, world)
-    assume(is_short(store, batches) or expected)
-    for rank, loader in enumerate(make_ranks(store, order, batches, world, prefetch=prefetch)):
-        assert len(loader) == len(expected)
-        assert ids_of(loader) == [step[rank] for step in expected]
+def find_loaded(store: FakePiles, order: dict[str, Any]) -> list[list[tuple[int, int]]]:
+    """Return the ids of the records of the groups that were loaded, each of which was once."""
+    cells = [cell for load in store.loads for cell in load]
+    assert len(set(cells)) == len(cells)
+    groups = group_records(store.records(), list(store.names), store.pile_count, Rules(**order))
+    numbers = {name: number for number, name in enumerate(store.names)}
+    return [
+        [one.id for one in group]
+        for group in groups
+        if any((numbers[one.set_name], one.pile) in cells for one in group)
+    ]
 
 
 @settings(max_examples=examples(120))
 @given(
-    stores(), settings_of_order(), settings_of_batches(), st.lists(STEPS, min_size=3, max_size=3), st.data()
+    stores(), ORDERS, settings_of_batches(), st.integers(0, 3), st.sampled_from([0, 100, 1 << 20]), st.data()
 )
-def test_chains_of_three_resumes_with_other_numbers_of_ranks_yield_the_epoch(
+def test_every_rank_gets_the_batches_of_the_oracle_and_loads_each_of_its_groups_once(
+    store: FakePiles,
+    order: dict[str, Any],
+    batches: dict[str, Any],
+    prefetch: int,
+    bundle_bytes: int,
+    data: st.DataObject,
+) -> None:
+    world = data.draw(st.sampled_from(worlds_of(batches["lanes"])))
+    expected, has_batch = expect(store, order, batches, world), not is_short(store, batches)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cutting, "BUNDLE_BYTES", bundle_bytes)
+        for rank, loader in enumerate(make_ranks(store, order, batches, world, prefetch=prefetch)):
+            if has_batch and not expected:
+                named = rf"^lanes={batches['lanes']}: .* {-(-store.pile_count // order['mix'])} groups; give fewer lanes"
+                for use in (len, list):
+                    with pytest.raises(UsageError, match=named):
+                        use(loader)
+                continue
+            assert len(loader) == len(expected)
+            store.loads.clear()
+            assert ids_of(loader) == [step[rank] for step in expected]
+            mine = {one for step in expected for one in step[rank]}
+            assert all(not mine.isdisjoint(group) for group in find_loaded(store, order))
+
+
+@settings(max_examples=examples(120))
+@given(stores(), ORDERS, settings_of_batches(), st.lists(STEPS, min_size=3, max_size=3), st.data())
+def test_chains_of_three_resumes_with_other_numbers_of_ranks_yield_the_epoch_and_its_seeds(
     store: FakePiles, order: dict[str, Any], batches: dict[str, Any], taken: list[int], data: st.DataObject
 ) -> None:
     whole = expect(store, order, batches, 1)
     assume(is_short(store, batches) or whole)
     delivered = run_legs(
         [(count, data.draw(st.sampled_from(worlds_of(batches["lanes"])))) for count in (*taken, None)],
-        lambda world: make_ranks(store, order | {"epoch": 0}, batches, world),
-        lambda batch: ids_of([batch])[0],
+        lambda world: make_ranks(
+            store,
+            order | {"epoch": 0},
+            batches,
+            world,
+            transform=lambda batch, seeds: batch | {"seed": seeds},
+        ),
+        lambda batch: [*zip(batch["seed"].tolist(), *ids_of([batch]), strict=True)],
         # As training loops do; it must not forget the position.
         then=lambda loader: loader.set_epoch(order["epoch"]),
     )
+    epoch = EpochOrder(order["seed"], order["epoch"], order["reshuffle"], store.seed)
+    expected = []
+    for (ids,) in whole:
+        origins = np.array([source << 42 | row for source, row in ids], np.uint64)
+        expected.append([*zip(epoch.draw_seeds(origins).tolist(), ids, strict=True)])
     if (
         batches["lanes"] == 1 and not batches["drop_last"]
     ):  # the padding of the last batch depends on the ranks
-        assert delivered[:-1] == [step[0] for step in whole][:-1]
-        assert not whole or delivered[-1][: len(whole[-1][0])] == whole[-1][0]
+        assert delivered[:-1] == expected[:-1]
+        assert not whole or delivered[-1][: len(expected[-1])] == expected[-1]
     else:
-        assert delivered == [step[0] for step in whole]
+        assert delivered == expected
 
 
 def small_store(**changes: Any) -> FakePiles:
     return replace(FakePiles({"a": [50, 40], "b": [60]}, 6), **changes)
 
 
-def test_iterating_again_repeats_the_epoch_and_another_epoch_differs() -> None:
-    loader = PileLoader(small_store(), 8, columns=["_id"])
-    first = ids_of(loader)
-    assert ids_of(loader) == first
+def test_iterating_again_repeats_the_epoch_and_a_position_is_taken_once() -> None:
+    loader = PileLoader(small_store(), 8)
+
+    def read() -> list[list[int]]:
+        return [batch["id"].tolist() for batch in loader]
+
+    first = read()
+    assert read() == first
     loader.set_epoch(1)
-    second = ids_of(loader)
+    second = read()
     assert second != first
     assert (loader.epoch, loader.state_dict()["step"]) == (1, len(second))
     loader.set_epoch(0)
     assert loader.state_dict()["step"] == 0
-    assert ids_of(loader) == first
-
-
-def test_a_position_is_taken_once() -> None:
-    loader = PileLoader(small_store(), 8, columns=["_id"])
-    whole = ids_of(loader)
     loader.seek(0, 5)
     assert loader.state_dict()["step"] == 5
-    assert ids_of(loader) == whole[5:]
-    assert ids_of(loader) == whole
+    assert read() == first[5:]
+    assert read() == first
 
 
 def test_a_resume_loads_one_group(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,6 +229,33 @@ def test_a_resume_loads_one_group(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(store.loads[0]) == 2, "not one region of each set"
 
 
+SEEDS = 24 * (40 if TRIES_ALL else 15)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("reshuffle", "epoch", "mix", "lanes"),
+    [
+        ("rotate", 2, 2, 2),
+        ("piles", 1, 1, 1),
+        ("none", 0, 1, 1),
+        ("none", 0, 1, 2),
+        ("rotate", 1, 1, 1),
+        ("piles", 1, 2, 2),
+    ],
+)
+def test_over_the_seeds_of_stores_all_orders_are_equally_likely(
+    reshuffle: str, epoch: int, mix: int, lanes: int
+) -> None:
+    options: dict[str, Any] = {"reshuffle": reshuffle, "epoch": epoch, "mix": mix, "lanes": lanes}
+    orders = []
+    for seed in range(SEEDS):
+        store = FakePiles({"a": [3], "b": [1]}, 3, seed=seed)
+        batches = ids_of(PileLoader(store, 2, columns=["id", "_id"], drop_last=False, prefetch=0, **options))
+        orders.append([source * 3 + row for batch in batches for source, row in batch])
+    assert permutation_chi_square(np.array(orders))[1] > 1e-4
+
+
 def test_positions_beyond_the_epoch_are_refused_and_change_nothing() -> None:
     loader = PileLoader(small_store(), 8)
     before = loader.state_dict()
@@ -192,43 +266,37 @@ def test_positions_beyond_the_epoch_are_refused_and_change_nothing() -> None:
     assert loader.state_dict() == before
 
 
-def test_states_of_other_batches_are_refused() -> None:
-    for field, other in [
-        ("store", small_store(store_id="f" * 32)),
-        ("snapshot", small_store(snapshot=2)),
-        ("seed", {"seed": 8}),
-        ("reshuffle", {"reshuffle": "piles"}),
-        ("mix", {"mix": 2}),
-        ("lanes", {"lanes": 2}),
-        ("batch", {"world_size": 2}),
-        ("drop_last", {"drop_last": False}),
-    ]:
-        state = PileLoader(small_store(), 8).state_dict()
-        changed = (other, {}) if isinstance(other, FakePiles) else (small_store(), other)
-        loader = PileLoader(changed[0], 8, **changed[1])
-        assert list(loader.state_dict()) == list(state)
-        with pytest.raises(UsageError, match=f"^load_state_dict: '{field}' is .* in the state and .* here; "):
-            loader.load_state_dict(state)
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"mix": 0}, "mix=0: give"),
+    ({"prefetch": -1}, "prefetch=-1: give"),
+    ({"output": "tf"}, "output='tf': give one of 'numpy', "),
+    ({"columns": []}, "columns=.*: name at least one"),
+    ({"columns": "id"}, "columns='id': give a list"),
+    ({"columns": 5}, "columns=5: give a list"),
+    ({"columns": ["id", 5]}, "columns=.*: give a list"),
+    ({"columns": ["nothing"]}, "columns: no column 'nothing' in the store; it has 'id'$"),
+    ({"columns": ["id", "id"]}, "columns: 'id' is named twice"),
+    ({"epoch": 1.0}, "epoch=1.0: give an integer"),
+    ({"drop_last": "no"}, "drop_last='no': give True or False"),
+    ({"transform": 5}, "transform=5: give a function"),
+    ({"rank": 2, "world_size": 2}, "rank=2: give an integer from 0 to 1"),
+    ({"rank": -1}, "rank=-1: "),
+    ({"batch_size": 0}, "batch_size=0: "),
+    ({"batch_size": 2.0}, "batch_size=2.0: "),
+    ({"world_size": 0}, "world_size=0: "),
+    ({"lanes": 0}, "lanes=0: "),
+    ({"lanes": True}, "lanes=True: give an integer"),
+    ({"lanes": 4, "world_size": 3}, "lanes=4 with world_size=3: "),
+    ({"lanes": 4, "world_size": 2, "batch_size": 3}, "lanes=4 with a global batch of 6 "),
+    ({"limit": 0}, "limit=0: "),
+    ({"limit": 7, "world_size": 2}, "limit=7: is less than a global batch of 8 .*, or drop_last=False$"),
+]
 
 
 def test_bad_arguments_are_named() -> None:
-    for arguments, message in [
-        ({"mix": 0}, "mix=0: give"),
-        ({"prefetch": -1}, "prefetch=-1: give"),
-        ({"output": "tf"}, "output='tf': give one of 'numpy', "),
-        ({"columns": []}, "columns=.*: name at least one"),
-        ({"columns": "id"}, "columns='id': give a list"),
-        ({"epoch": 1.0}, "epoch=1.0: give an integer"),
-        ({"lanes": True}, "lanes=True: give an integer"),
-        ({"columns": 5}, "columns=5: give a list"),
-        ({"columns": ["id", 5]}, "columns=.*: give a list"),
-        ({"drop_last": "no"}, "drop_last='no': give True or False"),
-        ({"transform": 5}, "transform=5: give a function"),
-        ({"columns": ["nothing"]}, "columns: no column 'nothing' in the store; it has 'id'$"),
-        ({"columns": ["id", "id"]}, "columns: 'id' is named twice"),
-    ]:
+    for arguments, message in BAD:
         with pytest.raises(UsageError, match=f"^{message}"):
-            PileLoader(small_store(), 8, **arguments)
+            PileLoader(small_store(), **{"batch_size": 4} | arguments)
 
 
 def live_threads() -> list[threading.Thread]:
@@ -250,17 +318,14 @@ def test_threads_end_with_the_iteration(monkeypatch: pytest.MonkeyPatch) -> None
     for _ in loader:
         break
     assert not live_threads()
-    batches = iter(loader)
-    next(batches)
-    del batches
+    for unfinished in (iter(loader), loader.records()):
+        next(unfinished)
+        assert live_threads()
+    del unfinished
     gc.collect()
     assert not live_threads()
     with pytest.raises(ZeroDivisionError):
         fail_at_the_first(loader)
-    assert not live_threads()
-    records = loader.records()
-    next(records)
-    del records
     assert not live_threads()
 
 
@@ -279,33 +344,15 @@ def test_an_error_of_a_reader_reaches_the_consumer_in_its_place(
 ) -> None:
     monkeypatch.setattr(prefetching, "LEAST_AWAY", least_away)
     monkeypatch.setattr(cutting, "BUNDLE_BYTES", 0)
-    loader = PileLoader(BadPiles({"a": [60]}, 3), 1, prefetch=prefetch, columns=["_id"])
-    expected = ids_of(PileLoader(FakePiles({"a": [60]}, 3), 1, columns=["_id"]))
-    received: list[list[tuple[int, int]]] = []
+    loader = PileLoader(BadPiles({"a": [60]}, 3), 1, prefetch=prefetch)
+    expected = [batch["id"].tolist() for batch in PileLoader(FakePiles({"a": [60]}, 3), 1)]
+    received: list[list[int]] = []
     with pytest.raises(PileError, match=r"^set a: region 2 is damaged$"):
-        received.extend(ids_of([batch])[0] for batch in loader)
+        received.extend(batch["id"].tolist() for batch in loader)
     assert expected[: len(received)] == received
     assert len(received) > 20
     assert loader.state_dict()["step"] == len(received)
     assert not live_threads()
-
-
-@pytest.mark.parametrize("lanes", [1, 2, 4])
-def test_what_a_trainer_does_to_a_batch_stays_in_it(lanes: int) -> None:
-    """Also where the last batch is padded with records that came before."""
-    store = FakePiles({"a": [63]}, 6)
-    for batch in PileLoader(store, 4, columns=["id", "_id"], lanes=lanes, drop_last=False):
-        assert batch["id"].tolist() == batch["_id"][:, 1].tolist()
-        batch["id"] += 1000
-        batch["_id"] -= 1
-
-
-def test_more_lanes_than_groups_are_an_error() -> None:
-    loader = PileLoader(FakePiles({"a": [1000]}, 8), 16, lanes=16)
-    for use in (len, iter, list):
-        with pytest.raises(UsageError, match=r"^lanes=16: .* 8 groups"):
-            use(loader)
-    assert len(PileLoader(FakePiles({"a": [1000]}, 8), 16, lanes=16, drop_last=False)) == 63
 
 
 @pytest.mark.parametrize("mix", [1, 3])
@@ -318,29 +365,24 @@ def test_the_system_is_told_what_is_read_next(monkeypatch: pytest.MonkeyPatch, m
     assert store.expected == [*store.loads[1:], []]
 
 
-@pytest.mark.parametrize(("bundle_bytes", "lanes"), [(0, 2), (100, 1), (1 << 20, 2)])
-def test_groups_that_are_loaded_together_change_nothing(
-    bundle_bytes: int, lanes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rules = {"lanes": lanes, "epoch": 1, "drop_last": False, "columns": ["_id"]}
-    expected = ids_of(PileLoader(small_store(), 4, **rules))
-    monkeypatch.setattr(cutting, "BUNDLE_BYTES", bundle_bytes)
-    store = small_store()
-    assert ids_of(PileLoader(store, 4, **rules)) == expected
-    assert (len(store.loads) > 3) == (bundle_bytes < 1 << 20)
+def test_what_a_transform_returns_is_yielded_and_resumes() -> None:
+    def fold(batch: Any, seeds: np.ndarray) -> tuple[list[int], int]:
+        assert batch.schema.names == ["id"]
+        return batch["id"].to_pylist(), int(seeds.sum())
+
+    loader = PileLoader(small_store(), 6, output="arrow", epoch=1, transform=fold)
+    whole = list(loader)
+    loader.seek(1, 7)
+    assert list(loader) == whole[7:]
 
 
-@pytest.mark.parametrize(("lanes", "world_size"), [(1, 1), (1, 3), (2, 2), (4, 1), (4, 4)])
-def test_a_group_is_loaded_once_in_an_epoch(
-    lanes: int, world_size: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also that of the tail, and that with the records which fill the last batch."""
-    monkeypatch.setattr(cutting, "BUNDLE_BYTES", 0)
-    for rank in range(world_size):
-        store = FakePiles({"a": [63, 28]}, 6)
-        loader = PileLoader(
-            store, 8, columns=["id"], lanes=lanes, drop_last=False, epoch=1, rank=rank, world_size=world_size
-        )
-        assert list(loader)
-        loads = [tuple(cells) for cells in store.loads]
-        assert len(loads) == len(set(loads))
+def test_single_records_need_columns_and_a_transform_may_leave_none_of_a_batch() -> None:
+    with pytest.raises(
+        UsageError, match=r"^records: the transform returned ndarray, .*; iterate over the loader"
+    ):
+        next(PileLoader(small_store(), 6, transform=lambda _, seeds: seeds).records())
+    loader = PileLoader(small_store(), 6, transform=lambda batch, seeds: {"id": batch["id"][seeds % 16 == 0]})
+    sizes = [len(batch["id"]) for batch in loader]
+    assert 0 in sizes
+    assert len(list(loader.records())) == sum(sizes)
+    assert loader.state_dict()["step"] == len(sizes)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from functools import cache
 from itertools import chain, islice
 from random import Random
@@ -15,6 +14,7 @@ import pyarrow.compute as pc
 import pytest
 
 from recshuf.errors import RecshufWarning, UsageError
+from recshuf.piles.epochs import EpochOrder
 from recshuf.records.keys import RowRange, draw_keys, find_piles
 from recshuf.train.loader import PileLoader
 from recshuf.train.mixing import MixLoader
@@ -109,7 +109,8 @@ def draw(seed: int) -> Case:
     )  # fmt: skip
 
 
-def read_groups(store: FakePiles, order: dict[str, Any]) -> Callable[[int], list[list[Any]]]:
+def read_groups(number: int, store: FakePiles, order: dict[str, Any]) -> Callable[[int], list[list[Any]]]:
+    """Return what gives source, row and seed of the records of the groups of an epoch."""
     records = store.records()
     own = store.seed if order["seed"] is None else order["seed"]
 
@@ -117,7 +118,10 @@ def read_groups(store: FakePiles, order: dict[str, Any]) -> Callable[[int], list
     def read(epoch: int) -> list[list[Any]]:
         rules = Rules(own, epoch, order["reshuffle"], order["mix"], store.seed)
         groups = group_records(records, list(store.names), store.pile_count, rules)
-        return [[one.id for one in group] for group in groups]
+        origins = np.array([one.source << 42 | one.row for group in groups for one in group], np.uint64)
+        order_of_epoch = EpochOrder(own, epoch, order["reshuffle"], store.seed)
+        seeds = iter(order_of_epoch.draw_seeds(origins, number).tolist())
+        return [[(*one.id, next(seeds)) for one in group] for group in groups]
 
     return read
 
@@ -125,12 +129,12 @@ def read_groups(store: FakePiles, order: dict[str, Any]) -> Callable[[int], list
 def expect(case: Case) -> list[list[list[tuple[int, Any]]]]:
     """Return the global batches of all epochs."""
     mix = Mix(
-        [read_groups(store, case.order) for store in case.stores],
+        [read_groups(number, store, case.order) for number, store in enumerate(case.stores)],
         case.weights,
         case.batch,
         case.stores[0].seed if case.order["seed"] is None else case.order["seed"],
         case.lanes,
-        (lambda _, record: len(tokens_of(*record))) if case.by_tokens else None,
+        (lambda _, record: len(tokens_of(*record[:2]))) if case.by_tokens else None,
     )
     if case.by_epoch:
         mix = mix._replace(weights={epoch * mix.steps: own for epoch, own in case.weights.items()})
@@ -146,22 +150,28 @@ def make_ranks(case: Case, world: int, make: Any = MixLoader) -> list[Any]:
     return [
         make(
             named, case.batch // world, rank=rank, world_size=world, lanes=case.lanes, columns=["_store", "_id"],
-            schedule_by="epoch" if case.by_epoch else "step", **case.order, **options,
+            schedule_by="epoch" if case.by_epoch else "step", transform=lambda batch, seeds: batch | {"seed": seeds}, **case.order, **options,
         )
         for rank in range(world)
     ]  # fmt: skip
 
 
 def check_case(seed: int, make: Any = MixLoader, run: Any = run_legs) -> None:
-    """Compare all batches of an epoch, read in legs by other numbers of ranks, with the oracle's."""
+    """Compare all batches of an epoch, and the seeds of their records, read in legs by other numbers of ranks, with the oracle's."""
     case, epoch = draw(seed), seed % EPOCHS
     found = run(
         case.legs,
         lambda world: make_ranks(case, world, make),
-        show,
+        lambda batch: [(*one, seed) for one, seed in zip(show(batch), batch["seed"].tolist(), strict=True)],
         then=lambda loader: loader.set_epoch(epoch),
     )
-    assert found == [[(store, *ids) for store, ids in batch] for batch in expect(case)[epoch]], seed
+    expected = expect(case)[epoch]
+    assert found == [[(store, *ids) for store, ids in batch] for batch in expected], seed
+    if make is MixLoader and not case.by_tokens:
+        (loader,) = make_ranks(case, 1)
+        loader.set_epoch(epoch)
+        counts = Counter(store for batch in expected for store, _ in batch)
+        assert loader.counts == [counts[number] for number in range(len(case.stores))]
 
 
 @pytest.mark.parametrize(
@@ -174,41 +184,6 @@ def check_case(seed: int, make: Any = MixLoader, run: Any = run_legs) -> None:
 def test_chains_of_resumes_on_other_numbers_of_ranks_yield_the_batches_of_the_oracle(seeds: range) -> None:
     for seed in seeds:
         check_case(seed)
-
-
-def test_an_epoch_has_exact_counts() -> None:
-    for sizes, weights, size in (([9], [1], 4), ([20, 3], [0.1, 7.5], 9), ([7, 20, 1], [1, 2, 1], 1)):
-        loader = make_mix(sizes, weights, size, seed=7)
-        for epoch in range(2):
-            loader.set_epoch(epoch)
-            stores = Counter(row[0] for batch in loader for row in show(batch))
-            assert [stores[number] for number in range(len(sizes))] == loader.counts
-
-
-def test_a_state_of_another_mix_is_refused() -> None:
-    mine: dict[str, Any] = {"weights": [1, 1], "batch_size": 4, "seed": 7, "mix": 1}
-    state = make_mix([9, 20], **mine).state_dict()
-    for field, change in [
-        ("stores", {"weights": [1, 2]}),
-        ("batch", {"batch_size": 3}),
-        ("stores", {"seed": 9}),
-        ("mix", {"mix": 2}),
-    ]:
-        with pytest.raises(UsageError, match=f"^load_state_dict: '{field}' is "):
-            make_mix([9, 20], **mine | change).load_state_dict(state)
-
-
-def test_a_state_depends_on_each_store_and_its_snapshot() -> None:
-    for change in [{"store_id": "f" * 32}, {"snapshot": 2}, {"seed": 9}, {"sets": {"a": [10]}}]:
-        stores = make_stores([9, 20])
-        state = MixLoader(dict.fromkeys(stores, 1), 4).state_dict()
-        for index in range(2):
-            changed = [
-                replace(store, **change) if number == index else store for number, store in enumerate(stores)
-            ]
-            with pytest.raises(UsageError, match=r"^load_state_dict: '(stores|seed)' is "):
-                MixLoader(dict.fromkeys(changed, 1), 4).load_state_dict(state)
-        MixLoader(dict.fromkeys(make_stores([9, 20]), 1), 4).load_state_dict(state)
 
 
 def test_a_schedule_may_differ_from_that_of_a_state_after_its_step_only() -> None:
@@ -287,47 +262,14 @@ def test_a_resume_reads_few_groups(monkeypatch: pytest.MonkeyPatch, lanes: int) 
 
 @pytest.mark.parametrize("weight_by", [None, "text"])
 def test_a_rank_reads_its_own_lanes_of_each_store(weight_by: str | None) -> None:
-    found = []
+    options: dict[str, Any] = {"world_size": 2, "lanes": 4, "weight_by": weight_by, "reshuffle": "none"}
     for rank in range(2):
         stores = [
             FakePiles({"a": [200]}, 8, make_texts, seed=number, store_id=str(number)) for number in range(2)
         ]
-        loader = MixLoader(
-            dict.fromkeys(stores, 1),
-            2,
-            rank=rank,
-            world_size=2,
-            lanes=4,
-            weight_by=weight_by,
-            reshuffle="none",
-        )
-        list(islice(loader, 50))
-        found.append([{cell for load in store.loads for cell in load} for store in stores])
-    for first, second in zip(*found, strict=True):
-        assert first
-        assert second
-        assert not first & second
-
-
-def test_a_transform_gets_a_seed_of_store_epoch_source_and_row() -> None:
-    found: dict[tuple[int, ...], list[int]] = {}
-    for world, lanes in ((1, 1), (2, 1), (1, 2), (2, 2)):
-        for rank in range(world):
-            loader = make_mix(
-                [40, 3], [1, 1], 4 // world, seed=5, rank=rank, world_size=world, lanes=lanes,
-                transform=lambda batch, seeds: batch | {"seed": seeds},
-            )  # fmt: skip
-            for batch in loader:
-                for row, seed in zip(show(batch), batch["seed"].tolist(), strict=True):
-                    found.setdefault(row, []).append(seed)
-    seeds = [seed for own in found.values() for seed in set(own)]
-    assert len(set(seeds)) == len(seeds), "two records have one seed"
-    assert all(len(set(own)) == 1 for row, own in found.items() if row[0] == 0), (
-        "it depends on ranks or lanes"
-    )
-    assert max(len(set(own)) for row, own in found.items() if row[0] == 1) > 3, (
-        "it does not depend on the epoch"
-    )
+        list(islice(MixLoader(dict.fromkeys(stores, 1), 2, rank=rank, **options), 50))
+        for store in stores:
+            assert {pile % 4 for load in store.loads for _, pile in load} == {2 * rank, 2 * rank + 1}
 
 
 def test_a_limit_is_the_length_of_an_epoch_and_a_filter_is_that_of_each_store() -> None:
@@ -350,17 +292,6 @@ def test_a_limit_is_the_length_of_an_epoch_and_a_filter_is_that_of_each_store() 
             make_mix([20, 30], [1, 1], 4, **{"limit": 10, "filter": keep} | other).load_state_dict(
                 loader.state_dict()
             )
-
-
-def test_bad_columns_are_named() -> None:
-    for columns, message in [
-        ("id", "columns='id': give a list"),
-        (["_store"], r"columns=\['_store'\]: name at least one column of the stores, too$"),
-        (["_store", "id", "_store"], "columns: '_store' is named twice"),
-        (["id", "id"], "columns: 'id' is named twice"),
-    ]:
-        with pytest.raises(UsageError, match=f"^{message}"):
-            make_mix([9, 9], [1, 1], 4, columns=columns)
 
 
 def test_a_column_called_store_is_no_riddle() -> None:
@@ -402,6 +333,10 @@ def test_bad_mixes_are_named() -> None:
         with pytest.raises(UsageError, match=f"^{message}"):
             MixLoader(weights, 2)
     for options, message in [
+        ({"columns": "id"}, "columns='id': give a list"),
+        ({"columns": ["_store"]}, r"columns=\['_store'\]: name at least one column of the stores, too$"),
+        ({"columns": ["_store", "id", "_store"]}, "columns: '_store' is named twice"),
+        ({"columns": ["id", "id"]}, "columns: 'id' is named twice"),
         ({"drop_last": False}, "drop_last=False: a mix drops nothing"),
         ({"schedule_by": "week"}, "schedule_by='week': give 'step' or 'epoch'"),
         ({"weight_by": "id"}, "weight_by='id': .* has int64 there, which has no length"),

@@ -77,15 +77,8 @@ def test_a_loader_holds_few_piles(tmp_path: Path, kind: str, output: str, mix: i
     store = make_store(tmp_path / "store", 10 if mix == 1 else 20, *KINDS[kind])
     call = json.dumps([str(store), {"output": output, "mix": mix}])
     # Threads that wait for the next product would keep all cores busy.
-    environment = os.environ | {"OPENBLAS_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", CHILD, call],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-        env=environment,
-    )
+    options = {"env": os.environ | {"OPENBLAS_NUM_THREADS": "1"}, "timeout": 100}
+    done = subprocess.run([sys.executable, "-c", CHILD, call], capture_output=True, text=True, **options)
     assert done.returncode == 0, done.stderr
     largest, peak = json.loads(done.stdout)
     assert largest > 7 * MB

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import threading
-from itertools import islice
+from itertools import islice, product
 from typing import Any
 
 import numpy as np
@@ -22,12 +22,28 @@ STORE = FakePiles({"a": [2000]}, 8, snapshot=17)
 STATE = PileLoader(STORE, 512, lanes=4, epoch=2).state_dict() | {"step": 1}
 
 
-def make_loader(kind: str, batch_size: Any = 2, **options: Any) -> Any:
+def make_loader(
+    kind: str, batch_size: Any = 2, store: dict[str, Any] | None = None, number: int = 0, **options: Any
+) -> Any:
+    """Return a loader, of which the store of some number is changed."""
+    packing = {
+        name: options.pop(name) for name in ("tokens", "column", "eos", "documents", "pad") if name in options
+    }
     if kind == "mix":
-        stores = [FakePiles({"a": [60]}, 3, seed=seed, store_id=f"{seed:032}") for seed in (1, 2)]
-        return MixLoader(dict(zip(stores, (1, 2), strict=True)), batch_size, **options)
-    loader = PileLoader(make_store(), batch_size, **options)
-    return loader if kind == "piles" else loader.packed(np.int64(4), column="tokens")
+        weights = options.pop("weights", (1, 2))
+        changes: list[dict[str, Any]] = [{}, {}]
+        changes[number] = store or {}
+        stores = [
+            FakePiles(
+                **{"sets": {"a": [60]}, "pile_count": 3, "seed": seed, "store_id": f"{seed:032}"} | change
+            )
+            for seed, change in enumerate(changes, 1)
+        ]
+        return MixLoader(dict(zip(stores, weights, strict=True)), batch_size, **options)
+    loader = PileLoader(make_store(**store or {}), batch_size, **options)
+    return (
+        loader if kind == "piles" else loader.packed(**{"tokens": np.int64(4), "column": "tokens"} | packing)
+    )
 
 
 KINDS = ("piles", "mix", "packed")
@@ -37,6 +53,7 @@ KINDS = ("piles", "mix", "packed")
 def test_the_state_counts_the_batches_of_the_latest_iterator_and_threads_end_with_it(kind: str) -> None:
     loader = make_loader(kind, prefetch=3)
     assert {"epoch", "step", "version", "order"} <= loader.state_dict().keys()
+    assert len(json.dumps(loader.state_dict())) < 350
     old = iter(loader)
     assert loader.state_dict()["step"] == 0
     for step in range(1, 6):
@@ -71,6 +88,7 @@ REFUSED: list[tuple[Any, str]] = [
     *((STATE | {name: 2}, f"load_state_dict: '{name}' is 2 in the state and 1 here; .") for name in ("version", "order")),
     (STATE | {"drop_last": 1}, "load_state_dict: 'drop_last' is 1 in the state and True here; ."),
     (STATE | {"snapshot": 16}, "load_state_dict: 'snapshot' is 16 in the state and 17 here; the store has changed since .*; make the loader with the next epoch"),
+    (STATE | {"eos": 5}, "load_state_dict: 'eos' is 5 in the state and None here; call packed with the eos of the state"),
     *(
         ({name: value for name, value in STATE.items() if name != missing}, f"load_state_dict: no '{missing}' in the state")
         for missing in STATE
@@ -88,3 +106,50 @@ REFUSED: list[tuple[Any, str]] = [
 def test_another_state_is_refused_by_the_name_of_what_differs(state: Any, message: str) -> None:
     with pytest.raises(UsageError, match=f"^{message}"):
         find_position(STATE, state)
+
+
+OTHERS: list[tuple[str, dict[str, Any], str]] = [
+    *(
+        (kind, change, next(iter(change)).removesuffix("_size"))
+        for kind, change in product(KINDS, [{"batch_size": 4}, {"lanes": 2}, {"reshuffle": "piles"}, {"mix": 2}])
+    ),
+    *((kind, {"seed": 8}, "stores" if kind == "mix" else "seed") for kind in KINDS),
+    *((kind, {"world_size": 2}, "batch") for kind in KINDS),
+    *(
+        (kind, {"store": change}, next(iter(change)).removesuffix("_id"))
+        for kind, change in product(("piles", "packed"), [{"store_id": "f" * 32}, {"snapshot": 2}])
+    ),
+    *(
+        ("mix", {"store": change, "number": number}, "stores")
+        for change in ({"store_id": "f" * 32}, {"snapshot": 2}, {"seed": 9}, {"sets": {"a": [70]}})
+        for number in (0, 1)
+    ),
+    ("piles", {"drop_last": False}, "drop_last"),
+    ("mix", {"weights": (2, 1)}, "stores"),
+    ("packed", {"tokens": 5}, "tokens"),
+    ("packed", {"column": "large"}, "column"),
+    ("packed", {"eos": 5}, "eos"),
+    ("packed", {"eos": 1, "documents": "whole", "pad": 3}, "eos"),
+    ("packed", {"documents": "whole", "pad": 3}, "documents"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "change", "field"), OTHERS)
+def test_loaders_of_other_batches_have_other_states(kind: str, change: dict[str, Any], field: str) -> None:
+    state = make_loader(kind).state_dict()
+    make_loader(kind).load_state_dict(state)
+    other = make_loader(kind, **change)
+    with pytest.raises(UsageError, match=f"^load_state_dict: '{field}' is .* in the state and .* here; "):
+        other.load_state_dict(state)
+
+
+def test_records_and_sequences_have_other_states() -> None:
+    plain, packed = make_loader("piles"), make_loader("packed")
+    assert packed.state_dict() == plain.state_dict() | {"tokens": 4, "column": "tokens"}
+    for state, missing in ((plain.state_dict(), "tokens"), ([packed.state_dict()], "store"), (None, "store")):
+        with pytest.raises(UsageError, match=f"^load_state_dict: no '{missing}' in the state"):
+            packed.load_state_dict(state)
+    with pytest.raises(
+        UsageError, match=r"^load_state_dict: the state has 'tokens', 'column', which this loader "
+    ):
+        plain.load_state_dict(packed.state_dict())

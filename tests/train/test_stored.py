@@ -1,13 +1,12 @@
-"""The loader over real stores: gather's order and values for every format, in any process, with nothing left open."""
+"""The loader over real stores: the order and values of gather for every format, in any process."""
 
 from __future__ import annotations
 
-import gc
 import multiprocessing
 import os
 import pickle
 import shutil
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,31 +18,28 @@ from recshuf.train import batch_reader as cutting
 from recshuf.train.loader import PileLoader
 from tests.support.effort import mostly_slow
 from tests.support.golden_inputs import make_inputs
-from tests.support.stores.epoch_oracle import flatten
+from tests.support.stores.small_stores import ids_of, write
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a store of three files in seven piles."""
-    folder = tmp_path_factory.mktemp("numbers")
+    """Return a store of three sets in seven piles."""
+    path = tmp_path_factory.mktemp("numbers") / "store"
     for index, count in enumerate((40, 35, 50)):
-        table = pa.table(
-            {"id": range(100 * index, 100 * index + count), "text": [f"t{k}" for k in range(count)]}
-        )
-        pq.write_table(table, folder / f"{index}.parquet")
-    path = folder / "store"
-    recshuf.scatter(sorted(folder.glob("*.parquet")), path, seed=7, piles=7)
+        write(path, f"{index}", {"id": range(100 * index, 100 * index + count)}, seed=7, piles=7)
     return path
 
 
-def show(table: pa.Table) -> str:
-    """Return names and values as text, in which a NaN equals a NaN."""
-    return f"{table.schema.names}\n{table.to_pylist()}"
-
-
 def read_epoch(loader: PileLoader) -> str:
-    """Return all records of an epoch of a loader of record batches."""
+    """Return names and values of all records of an epoch of a loader of record batches, as text."""
     return show(pa.Table.from_batches(list(loader)))
+
+
+def show(table: pa.Table) -> str:
+    return f"{table.schema.names}\n{table.to_pylist()}"  # in which a NaN equals a NaN
 
 
 @pytest.mark.parametrize(
@@ -62,17 +58,6 @@ def test_the_first_epoch_is_what_gather_writes(name: str, mix: int, tmp_path: Pa
     expected = show(pq.read_table(tmp_path / "out.parquet"))
     assert read_epoch(loader) == expected
     assert read_epoch(pickle.loads(pickle.dumps(loader))) == expected
-
-
-def test_ids_name_source_and_row(store: Path) -> None:
-    loader = PileLoader(str(store), 5, columns=["_id", "id"], drop_last=False, epoch=2)
-    for batch in loader:
-        sources, rows = batch["_id"].T
-        assert (100 * sources + rows).tolist() == batch["id"].tolist()
-
-
-def ids_of(loader: PileLoader) -> list[int]:
-    return [number for batch in loader for number in batch["id"].tolist()]
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn", pytest.param("forkserver", marks=pytest.mark.slow)])
@@ -109,15 +94,6 @@ def test_an_iterator_taken_over_a_fork_is_refused(store: Path, monkeypatch: pyte
     assert sum(1 for _ in running) == 124
 
 
-def test_a_loader_can_be_pickled_with_its_position(store: Path) -> None:
-    loader = PileLoader(store, 4, columns=["id", "_id"], epoch=1)
-    whole = ids_of(loader)
-    loader.seek(2, 5)
-    copied = pickle.loads(pickle.dumps(loader))
-    assert copied.state_dict() == loader.state_dict()
-    assert ids_of(copied) == ids_of(loader) != whole
-
-
 def test_a_pickled_loader_opens_the_same_store_in_any_folder(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -133,8 +109,7 @@ def test_a_pickled_loader_opens_the_same_store_in_any_folder(
 
 def test_a_loader_that_was_pickled_takes_no_other_store(tmp_path: Path) -> None:
     def make() -> None:
-        with recshuf.PileWriter(tmp_path / "store", name="w", piles=2, seed=1) as writer:
-            writer.write({"id": [1, 2, 3]})
+        write(tmp_path / "store", "w", {"id": [1, 2, 3]}, piles=2)
 
     make()
     content = pickle.dumps(PileLoader(tmp_path / "store", 1))
@@ -145,35 +120,9 @@ def test_a_loader_that_was_pickled_takes_no_other_store(tmp_path: Path) -> None:
         pickle.loads(content)
 
 
-def open_files(folder: Path) -> list[str]:
-    links = [Path("/proc/self/fd") / name for name in os.listdir("/proc/self/fd")]
-    return [
-        str(link.readlink())
-        for link in links
-        if link.is_symlink() and str(link.readlink()).startswith(str(folder))
-    ]
-
-
 def test_records_without_a_table_form_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"\xff\n")
     with pytest.warns(RecshufWarning, match="a.txt: line 1: is not UTF-8"):
         recshuf.scatter(tmp_path / "a.txt", tmp_path / "store")
     with pytest.raises(ConversionError):
         PileLoader(tmp_path / "store", 4)
-
-
-def test_packed_loaders_keep_their_store_open_and_can_be_pickled(tmp_path: Path) -> None:
-    table = pa.table({"tokens": [[row, row] for row in range(50)]})
-    pq.write_table(table, tmp_path / "a.parquet")
-    recshuf.scatter(tmp_path / "a.parquet", tmp_path / "store", seed=5, piles=4)
-    packed = PileLoader(tmp_path / "store", 5).packed(4, column="tokens")
-    gc.collect()
-    found = [batch["tokens"].tolist() for batch, _ in zip(packed, range(5), strict=False)]
-    copied = pickle.loads(pickle.dumps(packed))
-    assert [batch["tokens"].tolist() for batch, _ in zip(copied, range(5), strict=False)] == found
-    recshuf.gather(tmp_path / "store", tmp_path / "out.parquet", to="parquet", shards=1)
-    documents = pq.read_table(tmp_path / "out.parquet")["tokens"].to_pylist()
-    assert flatten(flatten(found)) == flatten(documents)
-    del packed, copied
-    gc.collect()
-    assert not open_files(tmp_path)

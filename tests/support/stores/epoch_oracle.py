@@ -149,6 +149,7 @@ class Mix(NamedTuple):
     lanes: int = 1
     measure: Callable[[int, object], int] | None = None
     """Gives the tokens of a record of a store, if weights are those of tokens."""
+    first_epoch: int = 0
 
     @property
     def steps(self) -> int:
@@ -191,5 +192,5 @@ def mix_lane(mix: Mix, lane: int) -> Iterator[list[tuple[int, object]]]:
                 taken[number].append(next(streams[number]))
                 tokens[number] += mix.measure(number, taken[number][-1])
         labels = flatten([number] * len(own) for number, own in enumerate(taken))
-        order = sort_by(raw(mix.seed, 6, epoch, step, *key, count=rows), labels)
+        order = sort_by(raw(mix.seed, 6, mix.first_epoch + epoch, step, *key, count=rows), labels)
         yield [(number, taken[number].pop(0)) for number in order]

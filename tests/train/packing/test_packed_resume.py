@@ -1,13 +1,17 @@
-"""A packed loader resumes anywhere, on any number of ranks, from one small state, and reads little for it."""
+"""A packed loader, also of several stores, resumes anywhere, on any number of ranks, from one small state, and reads little for it."""
 
 from __future__ import annotations
 
+import gc
 import json
+import pickle
 from contextlib import nullcontext
 from itertools import islice
+from random import Random
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -19,18 +23,24 @@ from recshuf.errors import UsageError
 from recshuf.piles.groups import Groups
 from recshuf.train.documents import DocumentSource, LengthCounter
 from recshuf.train.loader import PileLoader
+from recshuf.train.mixing import MixLoader
 from tests.support.effort import examples
-from tests.support.stores.epoch_oracle import flatten
+from tests.support.formats.format_tools import find_open_files
+from tests.support.stores.epoch_oracle import Mix, flatten, mix_lane
+from tests.support.stores.fake_piles import FakePiles
 from tests.support.stores.legs import run_legs
+from tests.support.stores.small_stores import write
 from tests.support.stores.token_documents import (
     PACKINGS,
     expect,
+    make_documents,
     make_ranks,
     make_store,
     tokens_of,
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from recshuf.train.packing import PackedLoader
@@ -89,10 +99,11 @@ def test_chains_of_resumes_yield_the_stream_of_the_oracle(
 
 def list_columns(batch: Any) -> list[list[list[int]]]:
     """Return the columns of a batch as lists."""
-    return [
-        column.to_pylist() if isinstance(column, pa.Array) else column.tolist()
-        for column in (batch.columns if isinstance(batch, pa.RecordBatch) else batch.values())
-    ]
+    if isinstance(batch, pa.RecordBatch):
+        return [column.to_pylist() for column in batch.columns]
+    _, *others = batch.values()
+    assert all(column.dtype == np.int32 for column in others)
+    return [column.tolist() for column in batch.values()]
 
 
 @pytest.fixture
@@ -123,43 +134,11 @@ def test_a_resume_loads_one_group_of_each_lane_of_the_rank(
             assert len(loads) == lanes // world
 
 
-def test_states_of_other_batches_are_refused() -> None:
-    for change, message in [
-        ({"tokens": 5}, "'tokens' is 5 in the state and 4 here"),
-        ({"column": "large"}, "'column' is 'large' in the state and 'tokens' here"),
-        ({"seed": 8}, "'seed' is 8 in the state and 7 here"),
-        ({"lanes": 4}, "'lanes' is 4 in the state and 2 here"),
-        ({"eos": 5}, "'eos' is 5 in the state and None here; call packed with the eos of the state"),
-        ({"documents": "whole"}, "'documents' is 'whole' in the state and 'cut' here; call packed with"),
-    ]:
-        packed = PileLoader(make_store(), 2, lanes=2).packed(4, column="tokens")
-        assert len(json.dumps(packed.state_dict())) < 300
-        with pytest.raises(UsageError, match=f"^load_state_dict: {message}"):
-            packed.load_state_dict(packed.state_dict() | change)
-        plain = PileLoader(make_store(), 2, lanes=2)
-        assert packed.state_dict() == plain.state_dict() | {"tokens": 4, "column": "tokens"}
-        whole = plain.packed(4, column="tokens", documents="whole", pad=0, eos=1)
-        with pytest.raises(UsageError, match=r"^load_state_dict: 'eos' is None in the state and 1 here"):
-            whole.load_state_dict(packed.state_dict())
-        for state, missing in (
-            (plain.state_dict(), "tokens"),
-            ([packed.state_dict()], "store"),
-            (None, "store"),
-        ):
-            with pytest.raises(UsageError, match=f"^load_state_dict: no '{missing}' in the state"):
-                packed.load_state_dict(state)
-        with pytest.raises(
-            UsageError, match=r"^load_state_dict: the state has 'tokens', 'column', which this loader "
-        ):
-            plain.load_state_dict(packed.state_dict())
-
-
 def write_store(folder: Path, made_by: str, column: str) -> Path:
     """Make a store of documents whose lengths vary."""
     table = pa.table({"id": range(200), column: [list(range(row, row + row % 9)) for row in range(200)]})
     if made_by == "program":
-        with recshuf.PileWriter(folder / "store", "w", seed=5, piles=8) as writer:
-            writer.write(table)
+        write(folder / "store", "w", table, seed=5, piles=8)
         return folder / "store"
     path = folder / f"a.{made_by}"
     if made_by == "parquet":
@@ -186,8 +165,10 @@ def test_stores_on_disk_resume(tmp_path: Path, loads: list[int], made_by: str, c
         loader = PileLoader(store, 4 // world, rank=rank, world_size=world, lanes=2, prefetch=0)
         return loader.packed(7, column=column)
 
-    first = make()
+    first = make()  # it keeps the store open
+    gc.collect()
     whole = [batch[column].tolist() for batch in islice(first, 60)]  # more than two epochs
+    assert [batch[column].tolist() for batch in islice(pickle.loads(pickle.dumps(first)), 60)] == whole
     state = first.state_dict() | {"step": 37}
     for rank in range(2):
         resumed = make(rank, 2)
@@ -198,3 +179,87 @@ def test_stores_on_disk_resume(tmp_path: Path, loads: list[int], made_by: str, c
         assert len(loads) <= 2
         found += [batch[column].tolist() for batch in islice(batches, 22)]
         assert found == [batch[2 * rank : 2 * rank + 2] for batch in whole[37:]]
+    del first, resumed, batches
+    gc.collect()
+    assert not find_open_files(store)
+
+
+# Sequences of several stores: shared exactly, each store's own ones in their order
+
+
+STEPS = 9
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"eos": 7, "boundaries": True},
+    {"documents": "whole", "boundaries": True},
+]
+
+
+def make_stores(count: int) -> list[FakePiles]:
+    return [
+        FakePiles(
+            {"a": [60 + 20 * number], "b": [30]}, 6, make_documents, seed=number, store_id=f"{number:032}"
+        )
+        for number in range(count)
+    ]
+
+
+def list_sequences(batch: dict[str, Any]) -> list[Any]:
+    """Return the columns of each sequence."""
+    return [list(row) for row in zip(*(column.tolist() for column in batch.values()), strict=True)]
+
+
+class SequenceMix(Mix):
+    """Sequences are shared exactly in so many steps."""
+
+    steps = 2**20
+
+
+def expect_mix(
+    stores: list[FakePiles], weights: dict[int, list[float]], lanes: int, options: dict[str, Any]
+) -> list[list[Any]]:
+    """Return global batches of four, of the sequences that each store has alone in epoch 1."""
+
+    def read(store: FakePiles) -> Callable[[int], list[list[Any]]]:
+        packed = PileLoader(store, lanes, lanes=lanes, epoch=1).packed(5, column="tokens", **options)
+        batches = [list_sequences(batch) for batch in islice(packed, 4 * STEPS)]
+        return lambda _: [[batch[lane] for batch in batches] for lane in range(lanes)]
+
+    mix = SequenceMix([read(store) for store in stores], weights, 4, 0, lanes, first_epoch=1)
+    streams = [mix_lane(mix, lane) for lane in range(lanes)]
+    return [[one for _, one in flatten(next(lane) for lane in streams)] for _ in range(STEPS)]
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("lanes", [1, 2])
+def test_chains_of_resumes_yield_the_sequences_of_the_stores(lanes: int, options: dict[str, Any]) -> None:
+    random = Random(lanes)
+    stores = make_stores(3)
+    weights = {0: [1, 2, 0], 4: [0.5, 0.25, 0.25]}
+    named = {
+        start: {store: weight for store, weight in zip(stores, own, strict=True) if weight}
+        for start, own in weights.items()
+    }
+    expected = expect_mix(stores, weights, lanes, options)
+    found = run_legs(
+        [(count, random.choice([1, 2])) for count in (2, 2, 2, 2, 1)],
+        lambda world: [
+            MixLoader(named, 4 // world, epoch=1, rank=rank, world_size=world, lanes=lanes).packed(
+                5, column="tokens", **options
+            )
+            for rank in range(world)
+        ],
+        list_sequences,
+    )
+    assert found == expected
+
+
+def test_what_a_packed_mix_cannot_do_is_refused() -> None:
+    first, second = make_stores(2)
+    loader = MixLoader({first: 1, second: 2}, 4).packed(5, column="tokens")
+    state = loader.state_dict()
+    MixLoader({0: {first: 1, second: 2}, 1: {first: 1}}, 4).packed(5, column="tokens").load_state_dict(state)
+    with pytest.raises(UsageError, match=r"^packed: .* make the mix without weight_by$"):
+        MixLoader({first: 1}, 4, weight_by="tokens").packed(5, column="tokens")
+    with pytest.raises(UsageError, match=r"^packed: .* make the mix with schedule_by='step'$"):
+        MixLoader({0: {first: 1}, 2: {first: 2}}, 4, schedule_by="epoch").packed(5, column="tokens")

@@ -160,6 +160,15 @@ def test_every_rank_gets_the_batches_of_the_oracle_and_loads_each_of_its_groups_
             assert all(not mine.isdisjoint(group) for group in find_loaded(store, order))
 
 
+def test_groups_of_records_that_no_batch_takes_are_not_loaded() -> None:
+    store, order = FakePiles({"a": [47]}, 12), {"seed": 7, "epoch": 1, "reshuffle": "rotate", "mix": 1}
+    for limit in (20, 40, None):
+        (loader,) = make_ranks(store, order, {"batch": 20, "limit": limit}, 1)
+        taken = {one for ids in ids_of(loader) for one in ids}
+        assert all(not taken.isdisjoint(group) for group in find_loaded(store, order))
+        store.loads.clear()
+
+
 @settings(max_examples=examples(120))
 @given(stores(), ORDERS, settings_of_batches(), st.lists(STEPS, min_size=3, max_size=3), st.data())
 def test_chains_of_three_resumes_with_other_numbers_of_ranks_yield_the_epoch_and_its_seeds(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -202,8 +203,11 @@ def test_a_complete_run_that_is_resumed_may_have_its_report(call: Run, refuse: R
     refuse(f"{command} -o other/ --resume --report report", "report: exists; give --overwrite", code=1)
 
 
-def test_a_report_that_cannot_be_written_whole_leaves_the_old_one(refuse: Refuse) -> None:
-    """As on a full disk."""
+def test_a_report_that_cannot_be_written_whole_leaves_the_old_one(
+    refuse: Refuse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a full disk. Compiled modules would be cut, too."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
     Path("report").write_text("old")
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (400, limits[1]))

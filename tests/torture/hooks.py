@@ -54,6 +54,7 @@ def run_command(arguments: list[str], folder: str, how: dict[str, Any]) -> NoRet
     if not how.get("exchanges", True):
         put_in_place(patch, exchange, refuse_exchange)
     if largest := how.get("largest_file"):
+        sys.dont_write_bytecode = True  # compiled modules would be cut, too
         resource.setrlimit(resource.RLIMIT_FSIZE, (largest, largest))
     if "LD_PRELOAD" in os.environ:
         strike = Strike(**how.get("strike") or {"call": 0})

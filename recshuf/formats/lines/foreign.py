@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from recshuf.errors import InputError
@@ -142,17 +143,18 @@ _KINDS_OF_PARAGRAPHS = (
 def _join(kinds: tuple[Foreign, ...]) -> tuple[bytes, list[Foreign]]:
     """Return a pattern with a group for each kind that is told by its first bytes, and these kinds."""
     pattern = b"|".join(b"(%b)" % kind.magic for kind in kinds if kind.magic)
-    return pattern, [kind for kind in kinds if kind.magic]
+    return b"(?s)" + pattern, [kind for kind in kinds if kind.magic]
 
 
 _BINARY, _WITH_NULS = _join(_KINDS), _join(_KINDS_WITH_NULS)
 _OF_TEXT, _OF_PARAGRAPHS = _join(_KINDS_OF_TEXT), _join(_KINDS_OF_PARAGRAPHS)
 _OUTPUT_SUFFIXES = {suffix: kind for kind in _KINDS for suffix in kind.suffixes}
 _SUFFIXES = _OUTPUT_SUFFIXES | {suffix: kind for kind in _KINDS_OF_TEXT for suffix in kind.suffixes}
+_compile = cache(re.compile)
 
 
 def _find_kind(told: tuple[bytes, list[Foreign]], head: bytes) -> Foreign | None:
-    match = re.match(told[0], head, re.DOTALL)
+    match = _compile(told[0]).match(head)
     return None if match is None else told[1][(match.lastindex or 0) - 1]
 
 

@@ -76,7 +76,10 @@ def checksum_lengths(lengths: NDArray[np.uint8]) -> NDArray[np.uint32]:
     >>> hex(checksum_lengths(np.array([[5, 0, 0, 0, 0, 0, 0, 0]], np.uint8))[0])
     '0x3e04b2ea'
     """
-    return mask(np.bitwise_xor.reduce(_TABLES[range(8), lengths], axis=1) ^ _OF_ZEROS)
+    crcs = np.full(len(lengths), _OF_ZEROS, np.uint32)
+    for place in range(8):
+        crcs ^= _TABLES[place][lengths[:, place]]
+    return mask(crcs)
 
 
 def find_checksum() -> Callable[[bytes], int]:

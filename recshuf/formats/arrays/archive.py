@@ -116,8 +116,6 @@ class ArchiveSource(ArraySource):
                 columns = [reader.read(first, count) for reader in readers]
                 batch = pa.RecordBatch.from_arrays(columns, schema=self.schema)
                 yield RowFragment(file.file.name, first, count, batch.slice, limits)
-            for reader in readers:
-                reader.finish()
 
     def reading_bytes(self, block_bytes: int) -> int:
         """Return the memory of a block, as stored and decompressed, and of the arrays that are read whole."""
@@ -140,7 +138,7 @@ class _ArrayReader:
                 self._whole = items.reshape(header.shape, order="F")
 
     def read(self, first: int, count: int) -> pa.FixedSizeBinaryArray:
-        """Return the next rows, `first` among them the first."""
+        """Return the next rows, `first` among them the first; the last ones bring the checksum."""
         with _explained(self._file_name, self._place):
             if self._whole is None:
                 content: bytes = self._stream.read(count * self._size)
@@ -149,11 +147,6 @@ class _ArrayReader:
             if len(content) != count * self._size:
                 raise EOFError("it ends before its last row")
         return pa.Array.from_buffers(pa.binary(self._size), count, [None, pa.py_buffer(content)])
-
-    def finish(self) -> None:
-        """Compare the checksum, which the end of the array brings."""
-        with _explained(self._file_name, self._place):
-            self._stream.read(1)
 
 
 @contextmanager

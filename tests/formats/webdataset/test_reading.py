@@ -180,6 +180,17 @@ def test_a_key_that_occurs_twice_is_refused(
     assert not (tmp_path / "twice.tar").exists()
 
 
+def test_a_hash_that_comes_again_is_found_whatever_it_begins_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hashes are compared by ranges of their first byte."""
+    monkeypatch.setattr(cutting, "RUN_KEYS", 7)
+    hashes = [bytes([first]) * 16 for first in range(256)]
+    for first in (None, 0, 1, 254, 255):
+        keys, twice = cutting.KeySet(), [] if first is None else [hashes[first]]
+        added = [*hashes[:128], *twice, *hashes[128:]]
+        assert not any(keys.add(added[at : at + 7]) for at in range(0, len(added), 7))
+        assert keys.finish() == (twice[0] if twice else None)
+
+
 def test_a_run_that_goes_on_compares_the_keys_of_finished_shards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -94,8 +94,21 @@ def _column_lengths(column: pa.Array) -> NDArray[np.int64] | None:
     return own
 
 
+def find_fingerprints(keys: NDArray[np.uint64], lengths: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """Return the fingerprint of each record, shape ``(n,)``."""
+    fingerprints = lengths.view(np.uint64) * _ODD
+    fingerprints ^= keys
+    return fingerprints
+
+
 def digest_records(records: Records) -> Digest:
-    return Digests.find(records, np.array([0, len(records)])).sum()
+    byte_count = fingerprint = 0
+    for first in range(0, len(records), _CHUNK_RECORDS):
+        chunk = records.slice(first, min(first + _CHUNK_RECORDS, len(records)))
+        lengths = record_lengths(chunk.batch)
+        byte_count += int(lengths.sum())
+        fingerprint += int(find_fingerprints(chunk.keys, lengths).sum())
+    return Digest(len(records), byte_count, fingerprint % _MODULUS)
 
 
 class Digests:
@@ -121,8 +134,7 @@ class Digests:
             present = np.flatnonzero((starts < first + len(chunk)) & (ends > first) & (ends > starts))
             begins = np.maximum(starts[present] - first, 0)
             digests.byte_counts[present] += np.add.reduceat(lengths, begins)
-            fingerprints = lengths.view(np.uint64) * _ODD
-            fingerprints ^= chunk.keys
+            fingerprints = find_fingerprints(chunk.keys, lengths)
             digests.fingerprints[present] += np.add.reduceat(fingerprints, begins)
         return digests
 

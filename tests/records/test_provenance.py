@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from recshuf.errors import UsageError
-from recshuf.records.batch import Records
+from recshuf.records.batch import Records, split_ranges
 from recshuf.records.keys import RowRange
 from recshuf.records.provenance import (
     MAX_INPUTS,
@@ -51,6 +51,9 @@ def test_inputs_and_rows_are_found_again(ranges: list[RowRange], added: int) -> 
     batch = add_provenance(pa.record_batch({"a": pa.array(range(len(rows)))}), ranges)
     inputs, numbers = unpack_provenance(find_origins(batch))
     assert list(zip(inputs.tolist(), numbers.tolist(), strict=True)) == rows
+    parts = list(split_ranges(batch, ranges))
+    assert [(index, first, part.num_rows) for part, index, first in parts] == [tuple(one) for one in ranges]
+    assert pa.concat_batches([part for part, *_ in parts]).equals(batch)
     found = find_ranges(batch)
     assert list_rows(found) == rows
     assert len(found) == 1 + sum(two != (one[0], one[1] + 1) for one, two in pairwise(rows))

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.loading import SEED
-from recshuf.train.blocks import make_batch
+from recshuf.train.blocks import Part, choose_block
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -35,7 +35,8 @@ def make_table(kind: str, first: int, count: int) -> pa.Table:
 
 def view_batch(records: pa.RecordBatch) -> Sample:
     """Return what `PileLoader` yields of a record batch."""
-    return make_batch("numpy", records)
+    block = choose_block("numpy")(records)
+    return block.cut([Part(block, 0, records.num_rows)])
 
 
 def iterate_samples(tables: Iterable[pa.Table]) -> Iterator[Sample]:

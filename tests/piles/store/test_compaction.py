@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import recshuf
@@ -39,6 +39,7 @@ ROWS = {"id": range(20)}
     most=st.integers(1, 4),
     limit=st.integers(-3, 7),
 )
+@example(slices=[(1, 2), (3, 1)], most=1, limit=3)
 def test_sets_are_joined_in_the_order_of_time_and_get_the_latest_of_their_times(
     slices: list[tuple[int | None, int]], most: int, limit: int
 ) -> None:

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import traceback
-from select import select
+from multiprocessing.connection import wait
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def fork(job: Callable[[], object]) -> tuple[int, int]:
 def join(child: tuple[int, int], seconds: float | None = None) -> int:
     """Wait for a child, killed after some seconds, and return its exit code; negative for a signal."""
     number, pipe = child
-    if not select([pipe], [], [], seconds)[0]:
+    if not wait([pipe], seconds):
         os.kill(number, signal.SIGKILL)
     os.close(pipe)
     return os.waitstatus_to_exitcode(os.waitpid(number, 0)[1])

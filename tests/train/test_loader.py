@@ -160,6 +160,15 @@ def test_every_rank_gets_the_batches_of_the_oracle_and_loads_each_of_its_groups_
             assert all(not mine.isdisjoint(group) for group in find_loaded(store, order))
 
 
+@pytest.mark.parametrize("world", [2, 3])
+def test_ranks_own_lanes_that_follow_each_other(world: int) -> None:
+    store, order = FakePiles({"a": [90]}, 6), {"seed": 7, "epoch": 1, "reshuffle": "rotate", "mix": 1}
+    batches: dict[str, Any] = {"lanes": 6, "batch": 12, "drop_last": False, "limit": None, "filter": None}
+    expected = expect(store, order, batches, world)
+    for rank, loader in enumerate(make_ranks(store, order, batches, world)):
+        assert ids_of(loader) == [step[rank] for step in expected]
+
+
 def test_groups_of_records_that_no_batch_takes_are_not_loaded() -> None:
     store, order = FakePiles({"a": [47]}, 12), {"seed": 7, "epoch": 1, "reshuffle": "rotate", "mix": 1}
     for limit in (20, 40, None):

@@ -62,6 +62,17 @@ def test_separators_are_found_as_split_finds_them(
         assert find_first(array, separator, begin) == content.find(separator, begin)
 
 
+@pytest.mark.parametrize("separator", [b"\n", b"<|end|>", b"aba"])
+def test_separators_anywhere_around_the_end_of_a_piece_are_found(
+    small_pieces: None, separator: bytes
+) -> None:
+    for before, behind in product(range(9), repeat=2):
+        content = b"x" * before + separator + b"y" * behind
+        array, end = np.frombuffer(content, np.uint8), before + len(separator)
+        assert np.concatenate([*find_ends(array, 0, separator)]).tolist() == [end]
+        assert (find_first(array, separator, 0), find_last_end(array, separator)) == (before, end)
+
+
 @same_folder
 @given(
     data=st.data(),

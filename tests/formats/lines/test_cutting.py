@@ -208,6 +208,16 @@ def test_a_stream_that_fails_is_an_error_and_no_end() -> None:
             read(stream, 100)
 
 
+@pytest.mark.parametrize(("more", "later"), [(b"more\n", 0), (b"", 1)], ids=["grows", "is rewritten"])
+def test_a_file_that_changes_before_it_is_read_is_an_error(tmp_path: Path, more: bytes, later: int) -> None:
+    source, path = open_text(give(tmp_path / "in.txt", HOSTILE)), tmp_path / "in.txt"
+    status = path.stat()
+    path.write_bytes(HOSTILE + more)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns + later))
+    with pytest.raises(InputError, match=r"in.txt: changed while"):
+        read_input(source, 0, 1000)
+
+
 def test_a_file_whose_size_changes_while_it_is_read_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "in.txt"
     by_ranges, from_the_beginning = {}, {"separator": b"ne\n"}

@@ -61,6 +61,18 @@ def test_seeds_of_transforms_are_those_of_the_formula(seed: int, epoch: int, ori
     assert drawn.tolist() == [mix_slowly(mix_slowly(one ^ first) ^ second) for one in origins]
 
 
+@pytest.mark.parametrize(("reshuffle", "epoch"), [("rotate", 0), ("rotate", 1), ("piles", 2), ("none", 1)])
+def test_records_of_equal_keys_are_in_the_order_of_sources_and_rows(reshuffle: str, epoch: int) -> None:
+    members = [(2**64 - 1, 1, 0), (5, 2, 0), (5, 0, 3), (2**64 - 1, 0, 9), (5, 0, 1), (0, 3, 3)]
+    keys = np.array([key for key, _, _ in members], np.uint64)
+    origins = np.array([source << 42 | row for _, source, row in members], np.uint64)
+    expected, order = sorted(range(len(members)), key=lambda k: members[k]), order_of(reshuffle, epoch)
+    if not order.is_stored:
+        drawn = 0 if reshuffle == "none" else epoch
+        expected = oracle.sort_by(oracle.raw(7, 2, drawn, 5, count=len(members)), expected)
+    assert order.sort_group(5, keys, origins).tolist() == expected
+
+
 def test_bad_arguments_are_named() -> None:
     for field, value in (
         ("seed", -1),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import zlib
 from pathlib import PurePath
 
@@ -57,6 +58,14 @@ def test_gzip_output_is_one_member_without_a_time() -> None:
         assert not member.unused_data
         assert encoded[4:8] == bytes(4)
         assert encoded[8] == extra_flags  # RFC 1952: 2 is the slowest, 4 the fastest
+
+
+@kinds
+def test_a_higher_level_takes_fewer_bytes(kind: str) -> None:
+    draw = random.Random(1)
+    words = [bytes(draw.choices(b"abcdefgh", k=draw.randint(2, 9))) for _ in range(400)]
+    data = b" ".join(draw.choices(words, k=40_000))
+    assert len(encode(data, kind, 9)) < len(encode(data, kind, 1))
 
 
 def test_zstd_output_is_frames_with_size_and_checksum() -> None:

@@ -6,18 +6,21 @@ import gzip
 import json
 import os
 import shutil
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from recshuf.errors import InputError, OutputError, UsageError
+from recshuf.job.options import ENGINES
 from recshuf.piles.pile_set import GrowingPileSet
 from tests.support.effort import TRIES_ALL, mostly_slow
 from tests.support.numbered_files import FORMATS, make_inputs
 from tests.support.processes.task_runs import (
     HARMS,
+    ThreadEngine,
     die_after,
     divide_small,
     read_all,
@@ -25,6 +28,7 @@ from tests.support.processes.task_runs import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
     from pathlib import Path
 
     import recshuf
@@ -198,6 +202,32 @@ def test_what_is_lost_is_written_again(folder: Path, output: str, count: int, lo
     HARMS[harm](sorted((folder / "there" / f".{output}.recshuf").glob(lost))[0])
     shuffle(inputs, folder / "there" / output, engine="threads", resume=True)
     assert read_all(folder / "there") == read_all(folder / "here")
+
+
+class NotingEngine(ThreadEngine):
+    """Keeps the tasks that it is given."""
+
+    calls: ClassVar[list[Callable[[], object]]] = []
+
+    def run(self, function: Any, tasks: Any, workers: int) -> Generator[Any, None, None]:
+        NotingEngine.calls += [partial(function, task) for task in tasks]
+        yield from super().run(function, tasks, workers)
+
+
+def test_the_task_of_a_run_that_has_ended_does_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    """Nor while another run is writing the output; this process has joined others since."""
+    monkeypatch.setitem(ENGINES, "noting", f"{__name__}:NotingEngine")
+    inputs, output = make_inputs(folder / "in", "text", COUNTS), folder / "there" / "out"
+    shuffle(inputs, output, engine="noting")
+    shuffle(inputs, folder / "here" / "out", engine="threads")
+    for dies in (False, True):
+        if dies:
+            die_after(13, inputs, output, overwrite=True)
+        left = read_all(folder / "there")
+        for call in NotingEngine.calls[::10]:
+            with pytest.raises(OutputError, match="the run of this task has ended"):
+                call()
+        assert read_all(folder / "there") == left
 
 
 def test_an_error_of_a_task_leaves_what_is_needed_to_continue(folder: Path, monkeypatch: pytest.MonkeyPatch):

@@ -15,11 +15,13 @@ from hypothesis import strategies as st
 
 from recshuf.errors import InputError, OutputError, UsageError
 from recshuf.job.options import ENGINES
+from recshuf.output.local.log import FileResults
 from recshuf.piles.pile_set import GrowingPileSet
 from tests.support.effort import TRIES_ALL, mostly_slow
 from tests.support.numbered_files import FORMATS, make_inputs
 from tests.support.processes.task_runs import (
     HARMS,
+    SavedPlan,
     ThreadEngine,
     die_after,
     divide_small,
@@ -228,6 +230,27 @@ def test_the_task_of_a_run_that_has_ended_does_nothing(folder: Path, monkeypatch
             with pytest.raises(OutputError, match="the run of this task has ended"):
                 call()
         assert read_all(folder / "there") == left
+
+
+@pytest.mark.parametrize("stage", ["scatter", "gather"])
+def test_of_two_processes_that_run_a_task_the_later_one_deletes_what_it_has_written(
+    folder: Path, stage: str, monkeypatch: pytest.MonkeyPatch
+):
+    plan = SavedPlan(
+        make_inputs(folder / "in", "text", COUNTS), f"{folder}/there/out/", seed=5, memory="300MB"
+    )
+    number = plan.list(stage)[0]
+    plan.do(*range(number))
+    place, left = FileResults.place, {path.name for path in (folder / "there").rglob("*")}
+
+    def place_later(self: FileResults, name: str, values: dict[str, Any]) -> Any:
+        place(self, name, values | {"by": "another"})
+        return place(self, name, values)
+
+    monkeypatch.setattr(FileResults, "place", place_later)
+    plan.do(number)
+    (added,) = {path.name for path in (folder / "there").rglob("*")} - left - {"piles"}
+    assert added.startswith("task-")
 
 
 def test_an_error_of_a_task_leaves_what_is_needed_to_continue(folder: Path, monkeypatch: pytest.MonkeyPatch):

@@ -99,6 +99,7 @@ def test_machines_write_the_same_bytes(folder: Path, name: str, machines: Machin
 
 
 DIVIDED = {"to": "parquet", "shards": 6}
+MANY = DIVIDED | {"shards": 60}
 
 
 @pytest.mark.timeout(900)
@@ -108,8 +109,8 @@ DIVIDED = {"to": "parquet", "shards": 6}
         *some([("replace", "scatter", count, 1, COUNTS, DIVIDED) for count in (9, 1, 20)], 2),
         ("replace", "gather", 1, 1, COUNTS, DIVIDED),
         ("add", "scatter", 3, 1, COUNTS, {}),
-        ("replace", "scatter", 1, 50, [2500] * 3, DIVIDED | {"shards": 60}),
-        ("replace", "gather", 1, 50, [900], DIVIDED | {"shards": 60}),
+        pytest.param("replace", "scatter", 1, 50, [2500] * 3, MANY, id="one_after_the_other-scatter"),
+        pytest.param("replace", "gather", 1, 50, [900], MANY, id="one_after_the_other-gather"),
     ],
     ids=str,
 )

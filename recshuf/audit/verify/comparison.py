@@ -92,15 +92,15 @@ class RecordReader:
             small = [SMALLEST_BLOCK]
             return choose_reading(worker_bytes, tried, small, READING_SHARE, 0, "reading", _RECORD_COPIES)
 
-        self._plan = fit(plan_within, limits)
-        if self._plan.max_record_bytes < _LEAST_SHUFFLED:
-            self._plan = fit(plan_within, replace(limits, workers=1))
+        self.plan = fit(plan_within, limits)
+        if self.plan.max_record_bytes < _LEAST_SHUFFLED:
+            self.plan = fit(plan_within, replace(limits, workers=1))
         # Small blocks leave memory to long records, and records must not be shorter than those of a shuffle.
-        enough = min(self._plan.max_record_bytes, max(_MOST_SHUFFLED, limits.room_bytes // _SHUFFLED_COPIES))
+        enough = min(self.plan.max_record_bytes, max(_MOST_SHUFFLED, limits.room_bytes // _SHUFFLED_COPIES))
         of_columns = _COLUMN_BYTES * len(record_set.source.schema)
         plans: list[Reading] = []
-        for power in range(self._plan.workers.bit_length()):
-            workers = self._plan.workers >> power
+        for power in range(self.plan.workers.bit_length()):
+            workers = self.plan.workers >> power
             for block in halve_blocks(max(_BLOCK_BYTES, of_columns)):
                 needed = workers * worker_bytes(block)
                 longest = min(limits.max_record_bytes, (limits.room_bytes - needed) // _RECORD_COPIES)
@@ -110,7 +110,7 @@ class RecordReader:
             # Each halving of a block adds what a column takes beside its values; below a half, fewer threads are faster.
             if plans and plans[-1].block_bytes >= of_columns // 2:
                 break
-        self._plan = max(plans, key=lambda plan: plan.block_bytes, default=self._plan)
+        self.plan = max(plans, key=lambda plan: plan.block_bytes, default=self.plan)
 
     def infer_schema(self) -> pa.Schema | None:
         """Return the schema of the tables; reads all records if no file states it. None without a decoder."""
@@ -153,7 +153,7 @@ class RecordReader:
                 self._progress.advance(part.num_rows, int(part.nbytes))
 
         release_freed()  # what matching, statistics or another reading left behind
-        InputReader(source, ReadingPlan(*self._plan), whole_inputs(source), visit_parts).run("verify")
+        InputReader(source, ReadingPlan(*self.plan), whole_inputs(source), visit_parts).run("verify")
         release_freed()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
 from recshuf.dataclass import dataclass
@@ -58,11 +58,11 @@ class FinishedShard:
             "name": self.name,
             "bytes": self.byte_count,
             "xxh3": self.checksum,
-            "digest": astuple(self.digest),
+            "digest": self.digest,
             "schema": self.schema,
             **({"companions": self.companions} if self.companions else {}),
             **({"values": self.values} if self.values else {}),
-            **({"dropped": astuple(self.dropped), "basis": self.basis} if self.basis else {}),
+            **({"dropped": self.dropped, "basis": self.basis} if self.basis else {}),
             **self.place,
         }
 

@@ -9,13 +9,11 @@ checksums for that, and `recshuf verify` compares contents.
 
 from __future__ import annotations
 
-from dataclasses import astuple
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from recshuf.dataclass import dataclass
 from recshuf.records.arrays import has_offsets, unpack_bits, view_offsets
 
 if TYPE_CHECKING:
@@ -32,8 +30,7 @@ _CHUNK_RECORDS = 1 << 15
 """Records digested at once; their arrays fit the processor's cache."""
 
 
-@dataclass(frozen=True, slots=True)
-class Digest:
+class Digest(NamedTuple):
     """Digest of some records."""
 
     records: int = 0
@@ -41,7 +38,7 @@ class Digest:
     """Sum of the lengths of `record_lengths`."""
     fingerprint: int = 0
 
-    def __add__(self, other: Digest) -> Digest:
+    def __add__(self, other: Digest) -> Digest:  # type: ignore[override] # it is no tuple to its users
         return Digest(
             self.records + other.records,
             self.byte_count + other.byte_count,
@@ -152,7 +149,7 @@ class Digests:
             np.add.at(own, parts, added)
 
     def put(self, part: int, digest: Digest) -> None:
-        for own, value in zip(self._columns, astuple(digest), strict=True):
+        for own, value in zip(self._columns, digest, strict=True):
             own[part] = value
 
     def sum(self, parts: slice | Sequence[int] = slice(None)) -> Digest:
@@ -180,8 +177,8 @@ class InputCount(NamedTuple):
 
     def pack(self) -> tuple[int, ...]:
         """Return it as numbers, four of them if nothing was dropped."""
-        dropped = astuple(self.dropped) if self.dropped.records else ()
-        return (self.byte_count, *astuple(self.digest), *dropped)
+        dropped = self.dropped if self.dropped.records else ()
+        return (self.byte_count, *self.digest, *dropped)
 
     @classmethod
     def unpack(cls, numbers: Sequence[int]) -> InputCount:

@@ -165,7 +165,8 @@ def _hash_some_blocks(
     if long < len(starts):
         _add_short(sums[:, long:], ByteStrings(data, starts[long:], lengths[long:]), last, scratch)
     found = np.empty_like(sums)
-    found[:, order] = sums
+    for words, ordered in zip(found, sums, strict=True):  # a third of the time of both at once
+        words[order] = ordered
     return found
 
 

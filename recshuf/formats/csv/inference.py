@@ -243,11 +243,8 @@ def _keep_altered(large: pa.Table, spelling: str) -> pa.Table:
 
 def find_codes(data: Bytes, offsets: Positions, dialect: Dialect, fields: Sequence[int] | None) -> Positions:
     """Return the rows of records that may hold a number with a zero before other digits, or with a plus sign."""
-    edges, blanks, signs = (
-        _table(_BLANKS + b"\r\n" + dialect.delimiter + dialect.quote),
-        _table(_BLANKS),
-        _table(b"+-"),
-    )
+    edges, signs = _table(_BLANKS + b"\r\n" + dialect.delimiter + dialect.quote), _table(b"+-")
+    blanks = _table(_BLANKS.replace(dialect.delimiter, b""))
     places = np.concatenate([np.arange(min(2, data.size)), *_find_signs(data, dialect.delimiter[0])])
     # Those before which a field begins, but for a sign, a quote, and blanks.
     begins = places - (signs[data[places - 1]] & (places > 0))

@@ -224,7 +224,7 @@ def _find_odd_quote(body: bytes, dialect: Dialect, *, is_whole: bool = False) ->
     quote, delimiter = re.escape(dialect.quote), re.escape(dialect.delimiter)
     pattern = b"".join((
         _begin(dialect), b" *" if dialect.is_padded else b"", quote,
-        b"(?:[^", quote, b"]|", quote, quote, b")*+", rb"(?:(", quote, rb")[ \t]*([^", delimiter, rb"\r\n]?)|\Z)",
+        b"(?:[^", quote, b"]|", quote, quote, b")*+", rb"(?:(", quote, rb")(?:(?!", delimiter, rb")[ \t])*([^", delimiter, rb"\r\n]?)|\Z)",
     ))  # fmt: skip
     are_sound = False
     for match in re.finditer(pattern, body):

@@ -123,6 +123,19 @@ def test_values_are_those_of_their_texts(tmp_path: Path) -> None:
         assert [(type(one), one) for one in found] == [(type(one), one) for one in values], texts
 
 
+@pytest.mark.parametrize("delimiter", [b",", b"\t", b";", b" ", b"|", b"x"])
+@pytest.mark.parametrize("code", ["0480", '"0480"', "+4", '"+4"', "-07", "00.5"])
+def test_codes_are_text_behind_any_delimiter(tmp_path: Path, delimiter: bytes, code: str) -> None:
+    rows = [["1", "1", "1"], *([code if at == place else "2" for at in range(3)] for place in range(3))]
+    file = give(tmp_path / "in.csv", b"".join(delimiter.join(map(str.encode, row)) + b"\n" for row in rows))
+    source = FORMAT.open_source([file], reading_csv(delimiter=delimiter, header=0))
+    ((batch, *place),) = place_batches(source, 1 << 20)
+    decoder = source.decoder()
+    decoder.observe(batch, *place)
+    columns = [[row[place].strip('"') for row in rows] for place in range(3)]
+    assert list(decoder.decode(batch).to_pydict().values()) == columns
+
+
 @same_folder
 @given(st.floats(-1e75, 1e75))
 def test_doubles_that_programs_have_written_are_doubles(tmp_path: Path, number: float) -> None:

@@ -113,6 +113,7 @@ QUOTES = {
     "needed": (b'a,b\n1,"x, y"z\n2,"p, q"\n', 2, "text behind a quoted field in line 2; --quote none"),
     "escaped": (b'a,b\n1,"x \\"y\\" z"\n2,"p"\n', 2, "a backslash before a quote, as in line 2"),
     "inches": (b'id,size\n1,5"\n2,"6"" pipe"\n', 2, None),
+    "all fields": (b'"a"\t"b"\n"x"\t"1"\n"y\ty" \t"2"\n', 2, None),
     "a blank behind": (b'a,b\n"x" ,1\n"y" ,2\n', 2, None),
 }  # fmt: skip
 

@@ -423,7 +423,7 @@ def name_by_inputs(output: str, given: str) -> str:
     A suffix that lines have, too, says nothing where the inputs are lines that content tells.
     """
     traits = load_format(given).traits
-    is_told = not (traits.is_lines and traits.content_rank is not None)
+    is_told = traits.is_framed or not traits.is_lines or traits.content_rank is None
     shared = _find_shared(split_suffix(output).kind) if is_told else None
     return shared or traits.default_target or given
 

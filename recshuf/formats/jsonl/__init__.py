@@ -163,8 +163,9 @@ class ArrayFormat(JsonlFormat):
         from recshuf.formats.jsonl.source import find_encoding
         from recshuf.formats.lines.source import LineLayout
 
-        layout = LineLayout(b"\n", OPEN, getattr(layout, "compression", "none"))
-        return ArrayTarget(self.traits.suffixes[0], layout, options, find_encoding(schema, options))
+        encode = None if layout else find_encoding(schema, options)
+        layout = LineLayout(b"\n", OPEN, layout.compression if layout else "none")
+        return ArrayTarget(self.traits.suffixes[0], layout, options, encode)
 
 
 FORMAT, ARRAY = JsonlFormat(), ArrayFormat()

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from recshuf.formats.jsonl import NAN_AS_NULL
-from recshuf.formats.lines.cutting import SCHEMA, Cutter
+from recshuf.formats.lines.cutting import Cutter
 from recshuf.formats.lines.source import LineSource
 
 if TYPE_CHECKING:
@@ -62,10 +62,8 @@ def make_decoder(names: Sequence[str], options: ReadOptions, unit: str = "line")
     )
 
 
-def find_encoding(schema: pa.Schema, options: WriteOptions) -> Encode | None:
-    """Return what makes lines of batches of a schema; None if they are lines."""
-    if schema == SCHEMA:
-        return None
+def find_encoding(schema: pa.Schema, options: WriteOptions) -> Encode:
+    """Return what makes lines of batches of a schema of tables."""
     from recshuf.formats.jsonl.encoding import check_schema, encode_lines
 
     check_schema(schema)

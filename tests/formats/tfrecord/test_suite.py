@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import json
 import re
@@ -106,10 +107,13 @@ def test_names_and_compressions(tmp_path: Path, name: str, pack: Callable[[bytes
 
 def test_payloads_are_a_column_and_no_other_table_is_written(tmp_path: Path) -> None:
     (tmp_path / "a.tfrecord").write_bytes(CONTENT)
-    for name in ("a.parquet", "b.tfrecord"):
+    for name in ("a.parquet", "b.tfrecord", "c.jsonl", "d.json"):
         recshuf.shuffle(tmp_path / "a.tfrecord", tmp_path / name, seed=5, verify=True)
-    table = pq.read_table(tmp_path / "a.parquet")
-    assert table.to_pydict() == {"record": parse((tmp_path / "b.tfrecord").read_bytes())}
+    payloads = parse((tmp_path / "b.tfrecord").read_bytes())
+    assert pq.read_table(tmp_path / "a.parquet").to_pydict() == {"record": payloads}
+    objects = [{"record": base64.b64encode(payload).decode()} for payload in payloads]
+    assert [json.loads(line) for line in (tmp_path / "c.jsonl").read_text().splitlines()] == objects
+    assert json.loads((tmp_path / "d.json").read_text()) == objects
     for columns, said in (
         ({"a": [1]}, "TFRecord holds one column of bytes, not 'a' of int64; choose one"),
         ({"a": ["x"], "b": ["y"]}, "TFRecord holds one column of bytes, not 'a' of string, 'b' of string"),

@@ -102,7 +102,7 @@ def test_compression_is_told_by_suffix_and_by_content(kind: str) -> None:
 
 def test_what_is_not_compressed_is_none() -> None:
     assert recognise_compression(b"\x5b\x2a\x4d\x18\7\0\0\0skipped") == "zstd"
-    for content in (b"", b"text\n", b"BZh9, a line of text\n"):
+    for content in (b"", b"text\n", b"BZh9, a line of text\n", b"BZh91AY&SY begins bzip2\n"):
         assert recognise_compression(content) == "none"
         assert decompress_head(content, "none") == content
     with pytest.raises(InputError, match=r"a\.txt\.br: brotli is not supported"):

@@ -138,10 +138,10 @@ class ArrowSource(Source):
     ) -> tuple[pa.Schema, dict[int, pa.Array], tuple[str, ...]]:
         """Return the declared schema with index types that fit, all values of each dictionary, and what is lost."""
         values: dict[int, pa.Array] = {}
-        lost = []
+        lost: dict[str, list[str]] = {}
         for index, column in enumerate(declared):
             kind, dense = column.type, dense_type(column.type)
-            if pt.is_dictionary(kind):
+            if pt.is_dictionary(kind) and not pt.is_nested(dense):
                 places = [columns[index] for columns in self._columns]
                 known = [
                     conform(each, dense)
@@ -153,9 +153,13 @@ class ArrowSource(Source):
                 declared = declared.set(index, column.with_type(fitting))
             elif _has_dictionary(kind):
                 declared = declared.set(index, column.with_type(dense))
-                lost.append(repr(column.name))
-        note = f"{', '.join(lost)}: dictionaries inside of nested values are written as plain values"
-        return declared, values, (note,) if lost else ()
+                place = "of" if pt.is_dictionary(kind) else "inside of"
+                lost.setdefault(place, []).append(repr(column.name))
+        notes = (
+            f"{', '.join(names)}: dictionaries {place} nested values are written as plain values"
+            for place, names in lost.items()
+        )
+        return declared, values, tuple(notes)
 
 
 def unite(
@@ -224,14 +228,16 @@ def _look_into(file: InputFile) -> _File:
     with _explained(file, lambda: "schema"), open_raw(file) as opened, open_reader(opened) as reader:
         schema = reader.schema
         columns = _list_dictionaries(schema)
+    counts = is_file or columns or not len(schema)
     rows, count, longest = 0, 0, 0
     dictionaries: dict[int, list[pa.Array]] = {column: [] for column in columns}
     first_rows = size = 0
     with _explained(file, lambda: f"row {rows}"):
         first: pa.RecordBatch | None = next(_read_batches(file, is_file=is_file), None)
-        if is_file or columns:
+        if counts:
             # Without dictionaries, rows are counted in a column of numbers, which is read fastest.
-            only = columns or [next((at for at, kind in enumerate(schema.types) if pt.is_primitive(kind)), 0)]
+            numbers = (at for at, kind in enumerate(schema.types) if pt.is_primitive(kind))
+            only = columns or ([next(numbers, 0)] if len(schema) else [])
             for batch in _read_batches(file, is_file=is_file, columns=only):
                 rows, count, longest = rows + batch.num_rows, count + 1, max(longest, batch.num_rows)
                 for place, column in enumerate(columns):
@@ -241,13 +247,13 @@ def _look_into(file: InputFile) -> _File:
         if first is not None:
             first.validate(full=True)
             first_rows, size = first.num_rows, _count_dense(first)
-    if first is not None and not (is_file or columns):
+    if first is not None and not counts:
         stored = max(1, first.get_total_buffer_size())
         whole = file.stamp.size if file.stamp else stored
         rows, longest = max(first_rows, int(first_rows * whole / stored)), first_rows
         count = 1 + (whole > 2 * stored)
     row_bytes = size / max(1, first_rows)
-    schema, range_index = _settle(schema, rows)
+    schema, range_index = _settle(file.name, schema, rows)
     codec, stored = _look_at_message(file, is_file=is_file)
     byte_count = int(rows * row_bytes)
     if count > 1 and stored and is_file and file.stamp and not any(map(_has_dictionary, schema.types)):
@@ -259,8 +265,10 @@ def _look_into(file: InputFile) -> _File:
     )  # fmt: skip
 
 
-def _settle(schema: pa.Schema, rows: int) -> tuple[pa.Schema, RangeIndex | None]:
+def _settle(name: str, schema: pa.Schema, rows: int) -> tuple[pa.Schema, RangeIndex | None]:
     """Return what `settle` does, the index of pandas among the columns."""
+    if rows and not len(schema):
+        raise InputError(name, f"has {rows} rows but no columns, so there is nothing to shuffle")
     schema, index = settle(schema, rows)
     return (schema if index is None else schema.append(pa.field(index.name, pa.int64()))), index
 
@@ -291,9 +299,7 @@ def _look_into_table(file: InputFile, table: Table) -> _File:
                 break
     if table.byte_count is not None and rows:
         row_bytes, longest = max(1.0, table.byte_count / rows), 0
-    if not len(schema) and rows:
-        raise InputError(file.name, f"has {rows} rows but no columns, so there is nothing to shuffle")
-    schema, range_index = _settle(schema, rows)
+    schema, range_index = _settle(file.name, schema, rows)
     sizes = int(longest * row_bytes), row_bytes, int(rows * row_bytes)
     return _File(file, True, schema, range_index, rows, 0, *sizes, "none", dictionaries)
 

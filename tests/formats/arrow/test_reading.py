@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -99,14 +100,21 @@ def test_order_of_categories_is_kept_and_nested_dictionaries_become_values(tmp_p
     levels = pa.DictionaryArray.from_arrays(indices, ["low", "mid", "high"], ordered=True)
     inner = pa.array(["a", "b", "a"] * 100).dictionary_encode()
     labels = pa.ListArray.from_arrays([row * 3 // 2 for row in range(201)], inner)
-    source = write(tmp_path / "in.feather", pa.table({"level": levels, "labels": labels}))
-    with pytest.warns(RecshufWarning, match="'labels': dictionaries inside of nested values are written as"):
-        recshuf.shuffle(source, tmp_path / "out.feather")
+    pairs = pa.DictionaryArray.from_arrays(indices, [[1, 2], [3], []])
+    source = write(tmp_path / "in.feather", pa.table({"level": levels, "labels": labels, "pairs": pairs}))
+    with pytest.warns(RecshufWarning) as caught:
+        recshuf.shuffle(source, tmp_path / "out.feather", verify=True)
+    assert {str(one.message) for one in caught} == {
+        "'labels': dictionaries inside of nested values are written as plain values",
+        "'pairs': dictionaries of nested values are written as plain values",
+    }
     found = read(tmp_path / "out.feather")
     level = found["level"].combine_chunks()
     assert (level.type, level.dictionary.to_pylist()) == (levels.type, ["low", "mid", "high"])
     assert level.null_count == 50
     assert sorted(found["labels"].to_pylist()) == sorted(labels.to_pylist())
+    assert Counter(map(repr, found["pairs"].to_pylist())) == Counter(map(repr, pairs.to_pylist()))
+    assert found["pairs"].type == pa.list_(pa.int64())
 
 
 def test_schemas_are_united_columns_chosen_and_metadata_kept(tmp_path: Path) -> None:
@@ -156,6 +164,17 @@ def test_damage_is_an_error_or_changes_values_alone(
             assert str(source) in str(error)
         else:
             assert report.records == 400
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_file_without_columns_has_no_rows(tmp_path: Path, stream: bool) -> None:
+    source = write(tmp_path / "none.arrow", pa.table({}), stream=stream)
+    for _ in range(2):
+        assert recshuf.shuffle(source, tmp_path / "out.arrow", verify=True, overwrite=True).records == 0
+        source = tmp_path / "out.arrow"
+    empty = pa.RecordBatch.from_struct_array(pa.array([{}] * 3, pa.struct([])))
+    source = write(tmp_path / "three.arrow", pa.Table.from_batches([empty, empty]), stream=stream)
+    refused(InputError, "three.arrow: has 6 rows but no columns", source, tmp_path / "new.arrow")
 
 
 def test_what_cannot_be_shuffled_is_named(tmp_path: Path) -> None:

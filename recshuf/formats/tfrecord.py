@@ -262,7 +262,8 @@ def _check_schema(schema: pa.Schema) -> None:
     """Raise `ConversionError` unless a table form is one column of bytes or strings."""
     kinds = [field.type.value_type if pa.types.is_dictionary(field.type) else field.type for field in schema]
     if len(kinds) != 1 or kinds[0] not in _TYPES:
-        problem = f"TFRecord holds one column of bytes, not {', '.join(f'{one.name!r} of {one.type}' for one in schema)}"
+        given = ", ".join(f"{one.name!r} of {one.type}" for one in schema) or "none"
+        problem = f"TFRecord holds one column of bytes, not {given}"
         remedy = "choose one with --columns, or write Parquet or JSONL"
         raise ConversionError(schema.names[0] if schema.names else "", problem, remedy=remedy)
 

@@ -118,6 +118,9 @@ def find_layout(schema: pa.Schema, *, is_npy: bool) -> FixedLayout:
 
 def find_archive_layout(schema: pa.Schema) -> ArchiveLayout:
     """Return the layout for tables: an array for each column, of the types that `find_layout` takes."""
+    if not len(schema):
+        problem = "records without a single field have no place in an archive"
+        raise ConversionError("", problem, remedy="choose --to jsonl or --to parquet")
     arrays = tuple(_lay_out(field, is_npy=True) for field in schema)
     return ArchiveLayout(tuple(schema.names), arrays, "none", {})
 

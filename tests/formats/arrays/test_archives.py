@@ -92,6 +92,9 @@ def test_archives_become_tables_and_tables_archives(tmp_path: Path) -> None:
             assert (found[name] == ARRAYS[name][found["id"]]).all()
     said = "'name': an array does not hold type string; choose to='hdf5'"
     refused(ConversionError, said, out, tmp_path / "texts.npz", columns="name")
+    (tmp_path / "none.jsonl").write_bytes(b"")
+    said = "records without a single field have no place in an archive; choose to='jsonl'"
+    refused(ConversionError, said, tmp_path / "none.jsonl", tmp_path / "none.npz")
 
 
 def put(path: Path, *members: tuple[str, bytes]) -> None:

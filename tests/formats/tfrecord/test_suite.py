@@ -116,6 +116,7 @@ def test_payloads_are_a_column_and_no_other_table_is_written(tmp_path: Path) -> 
     assert json.loads((tmp_path / "d.json").read_text()) == objects
     for columns, said in (
         ({"a": [1]}, "TFRecord holds one column of bytes, not 'a' of int64; choose one"),
+        ({}, "TFRecord holds one column of bytes, not none; choose one"),
         ({"a": ["x"], "b": ["y"]}, "TFRecord holds one column of bytes, not 'a' of string, 'b' of string"),
         ({"a": ["x", None]}, "'a': TFRecord cannot hold nulls"),
     ):

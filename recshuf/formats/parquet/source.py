@@ -289,14 +289,29 @@ def make_layout(tables: HeldTables, kept: object | None) -> ParquetLayout:
 
 
 def _write_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type as it is read again: in units of Parquet, and with the names that it prescribes for values of lists."""
+    """Return the type as it is read again: in units of Parquet, with the names that it prescribes for values of lists.
+
+    Of dictionaries, those of text and bytes, with 32-bit offsets.
+
+    >>> _write_type(pa.dictionary(pa.int8(), pa.large_string())).value_type, _write_type(pa.dictionary(pa.int8(), pa.date32()))
+    (DataType(string), DataType(date32[day]))
+    """
     kind = held_type(kind)
+    if pa.types.is_dictionary(kind):
+        return _write_dictionary(kind)
     if not pa.types.is_nested(kind) or is_extension(kind):
         return kind
     children = [child.with_type(_write_type(child.type)) for child in child_fields(kind)]
     if is_any_list(kind):
         children = [children[0].with_name("element")]
     return with_children(kind, children)
+
+
+def _write_dictionary(kind: pa.DictionaryType) -> pa.DataType:
+    for short, long in ((pa.string(), pa.large_string()), (pa.binary(), pa.large_binary())):
+        if kind.value_type in (short, long):
+            return pa.dictionary(kind.index_type, short, kind.ordered)
+    return _write_type(kind.value_type)
 
 
 def _join(values: pa.Array | None, more: pa.Array | None) -> pa.Array:

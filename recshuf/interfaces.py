@@ -981,8 +981,9 @@ class Format(ABC):
         return layout
 
     def layout_header(self, layout: Any) -> bytes:
-        """Return the lines before the records, by the `Source.layout`, that every shard repeats: its `header`, if it has one."""
-        return getattr(layout, "header", b"")
+        """Return the lines before the records, by the `Source.layout`, that every shard repeats: its `header`, if that is bytes."""
+        header = getattr(layout, "header", b"")
+        return header if isinstance(header, bytes) else b""
 
     def check_appended(self, kept: Any, layout: Any) -> None:  # noqa: B027 - by default the schema tells all
         """Check that native records of a `Source.layout` can lie with those of another one, the `kept`, in one store.

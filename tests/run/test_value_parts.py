@@ -183,6 +183,7 @@ def test_check_tests_the_order_of_each_part_that_is_large_enough(tmp_path: Path)
     done = recshuf.verify(tmp_path / "in.jsonl", tmp_path / "out")
     assert done
     assert found.tested == sum(one.records for one in done.shards if "/c/" not in one.name) < 6000
+    assert (found.missing, found.extra) == (0, 0)
     shuffle(tmp_path / "in.jsonl", tmp_path / "small", split={f"{part}": 0.1 for part in range(10)})
     with pytest.raises(
         UsageError, match=r"^no part of .*small has the 1,000 records that it takes to test an order"

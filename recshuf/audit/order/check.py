@@ -238,7 +238,7 @@ class CheckReport(Report):
     share
         Share of the records that was sampled, 0 to 1.
     missing
-        Number of sampled records of the inputs that are not in the output.
+        Number of sampled records of the inputs that are not in the output; what parts of a split lack is not counted.
     extra
         Number of sampled records of the output that are not in the inputs.
     duplicates
@@ -297,19 +297,27 @@ def check_outputs(jobs: Sequence[Job], progress: Progress, id_column: str | None
     The jobs are shuffles of the same inputs with different seeds, tested together, so that small biases add up.
     """
     started = time.perf_counter()
-    # Written so that one matching is in memory at a time.
-    orders = [one for job in jobs for one in list_orders(job)]
-    reports = [score_matching(match_output(one, progress, id_column), started) for one in orders]
-    return combine_reports(reports, started)
+    # Not by a loop, whose variable would keep one matching in memory while the next is made.
+    scores = map(partial(score_matching, started=started), match_orders(jobs, progress, id_column))
+    return combine_reports([*scores], started)
 
 
-def list_orders(job: Job) -> list[Job]:
-    """Return a job for each order in the output of a job: of each part of a split, if it is large enough to be tested."""
-    if job.output is None:
-        return [job]
-    manifest = read_manifest(job, job.output)
-    if manifest is None or manifest.split is None:
-        return [job]
+def match_orders(jobs: Sequence[Job], progress: Progress, id_column: str | None) -> Iterator[Matching]:
+    """Yield the matching of each order in the outputs of jobs, made when it is asked for."""
+    for job in jobs:
+        parts = _list_parts(job)
+        for part in parts:
+            # What a part lacks may be in the others.
+            yield replace(match_output(part, progress, id_column), missing=0)
+        if not parts:
+            yield match_output(job, progress, id_column)
+
+
+def _list_parts(job: Job) -> list[Job]:
+    """Return a job for each part of a split that is large enough to be tested; none if the output has no parts."""
+    manifest = None if job.output is None else read_manifest(job, job.output)
+    if job.output is None or manifest is None or manifest.split is None:
+        return []
     large = [part["name"] for part in manifest.split["parts"] if part["records"] >= MIN_RECORDS]
     if not large:
         raise UsageError(

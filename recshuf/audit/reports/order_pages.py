@@ -16,7 +16,7 @@ from recshuf.audit.order.check import (
     MOST_LABELS,
     CheckReport,
     combine_reports,
-    list_orders,
+    match_orders,
     match_output,
     name_codes,
     rank_densely,
@@ -163,8 +163,7 @@ def _examine(
     """Read the files once; return the result of the check and pictures."""
     started = time.perf_counter()
     if column is None:
-        orders = [one for job in jobs for one in list_orders(job)]
-        matchings = (match_output(one, progress, id_column) for one in orders)  # one in memory at a time
+        matchings = match_orders(jobs, progress, id_column)
         first = next(matchings)
         reports = [score_matching(first, started)]
         pictures = draw_panels("Before and after", draw_matching(first), Ramp())

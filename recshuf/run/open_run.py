@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -43,6 +43,10 @@ if TYPE_CHECKING:
     from recshuf.job.parts import TaskPlan
     from recshuf.output.quarantine import Quarantine
     from recshuf.output.stage import Destination, Stage
+
+
+_BLOCK_BYTES = 512
+"""Unit of `st_blocks`."""
 
 
 def find_results(destination: Destination | None) -> TaskResults:
@@ -226,7 +230,7 @@ def open_run(run: Run, stage: Stage | None, before: Header | None, cleanup: Exit
             stage.log.note({"piles": kept})
     cleanup.callback(folder.close)
     if not job.options["no_space_check"] and job.temp_url is None:
-        _check_space(run, folder.parent, stage.path if stage else None)
+        _check_space(run, folder.parent)
     destination = run.output.destination
     quarantine = open_quarantine(
         run.job,
@@ -360,22 +364,23 @@ def make_store(run: Run, folder: SetFolder, *, keeps_sets: bool) -> Store:
     return Store(store_plan, choose_codec(run.pile_schema), folder)
 
 
-def _check_space(run: Run, scratch: Path, output: Path | None) -> None:
-    """Refuse a run if the plan needs more disk space than is free.
+def _check_space(run: Run, scratch: Path) -> None:
+    """Refuse a run if the plan needs more disk space than is free, with what a run that is continued has written.
 
-    The size of an output in another format or compression is unknown; only the scratch counts then, as for streams (None).
+    The size of an output in another format or compression is unknown; only the scratch counts then, as for streams.
     """
-    plan = run.plan
+    plan, stage = run.plan, run.stage
     output_bytes = plan.peak_disk_bytes - plan.spilled_bytes if run.keeps_size else 0
     needs = [("spilled records", scratch, plan.spilled_bytes)]
-    if output is not None:
-        needs.append(("the output", output, output_bytes))
+    if stage is not None:
+        needs.append(("the output", stage.path, output_bytes))
     by_device = defaultdict(list)
     for need in needs:
         if need[2]:
             by_device[need[1].stat().st_dev].append(need)
-    for parts in by_device.values():
-        folder, needed = parts[0][1], sum(part[2] for part in parts)
+    written = _count_written(stage)
+    for device, parts in by_device.items():
+        folder, needed = parts[0][1], sum(part[2] for part in parts) - written[device]
         free = free_bytes(folder)
         if free is not None and needed > free:
             raise DiskFullError(
@@ -383,3 +388,13 @@ def _check_space(run: Run, scratch: Path, output: Path | None) -> None:
                 f"{format_size(free)} are free; free some, choose another --temp-dir or output, or give "
                 "--no-space-check"
             )
+
+
+def _count_written(stage: Stage | None) -> Counter[int]:
+    """Return the bytes on each device that a run which is continued has written."""
+    written = Counter[int]()
+    folders = {stage.path, *map(Path, stage.log.pile_folders)} if stage and stage.is_continued else ()
+    for path in {path for folder in folders for path in folder.rglob("*")}:
+        status = path.lstat()
+        written[status.st_dev] += _BLOCK_BYTES * status.st_blocks
+    return written

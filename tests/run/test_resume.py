@@ -14,10 +14,12 @@ import pytest
 
 import recshuf
 from recshuf.audit.reports.text import summary
-from recshuf.errors import InputError, OutputError, UsageError
+from recshuf.errors import DiskFullError, InputError, OutputError, UsageError
 from recshuf.formats import list_options
 from recshuf.job.options import OPTIONS
 from recshuf.output.manifest import find_checksum, manifest_path
+from recshuf.system.paths import free_bytes
+from recshuf.system.units import format_size
 from tests.support.effort import mostly_slow
 from tests.support.numbered_files import FORMATS, make_inputs, make_lines
 from tests.support.processes.killed_runs import (
@@ -28,7 +30,7 @@ from tests.support.processes.killed_runs import (
     run_and_die,
     write_journal,
 )
-from tests.support.small_runs import Listener, read_files, spill
+from tests.support.small_runs import Listener, put_in_place, read_files, spill
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -65,6 +67,26 @@ class Reads(Listener):
 
 
 # From the finished parts
+
+
+@pytest.mark.parametrize("is_beside", [True, False])
+def test_what_a_dead_run_has_written_needs_no_room_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_beside: bool
+):
+    inputs, needed = make_inputs(tmp_path / "in", "text", (6000, 4000, 0, 5000)), 2_000_000
+    spill(monkeypatch, spilled_bytes=needed // 2, peak_disk_bytes=needed)
+    free = [needed]
+    put_in_place(monkeypatch, free_bytes, lambda _: free[0])
+    (tmp_path / "temp").mkdir()
+    given: dict[str, Any] = {} if is_beside else {"temp_dir": tmp_path / "temp"}
+    run_and_die(4, inputs, tmp_path / "out", **given)
+    held = [one for name in (".out.recshuf", "temp") for one in (tmp_path / name).rglob("*")]
+    free[0] = needed - sum(512 * path.stat().st_blocks for path in held) - 1
+    assert 0 < free[0] < needed * 3 // 4
+    with pytest.raises(DiskFullError, match=f"about {format_size(free[0] + 1)} needed"):
+        run(inputs, tmp_path / "out", resume=True, **given)
+    free[0] += 1
+    run(inputs, tmp_path / "out", resume=True, **given)
 
 
 REPEATS = b"".join(line + b"\n" for line in make_lines(0, 60))

@@ -168,7 +168,9 @@ class Scatter:
             batch = take_rows(batch, np.delete(np.arange(rows), bad))
             ranges = remove_rows(ranges, bad)
         copies = self._task.keys.most_copies
-        for part, own in [(batch, ranges)] if copies <= 1 else cut_rows(batch, ranges, copies):
+        # With its copies, a piece is no larger than a block.
+        count = min(copies, -(-copies * byte_count // self._plan.block_bytes))
+        for part, own in [(batch, ranges)] if count <= 1 else cut_rows(batch, ranges, count):
             if own:
                 self._draw(part, own)
         self._progress.advance(rows, byte_count)

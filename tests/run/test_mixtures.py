@@ -199,3 +199,18 @@ def test_words_of_keys_are_no_bytes_of_records(tmp_path: Path):
     for options in ({"dedup": "record"}, {"group_by": "id", "format": "jsonl"}):
         found = recshuf.shuffle(path, tmp_path / "out.jsonl", overwrite=True, **options).byte_count
         assert found == plain
+
+
+def test_many_copies_of_few_records_are_drawn_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """One by one, a record takes as long for each copy as a block does."""
+    drawn: list[tuple[int, ...]] = []
+
+    def draw(seed: int, ranges: Any, stream: tuple[int, ...] = ()) -> Any:
+        drawn.append(stream)
+        return draw_keys(seed, ranges, stream)
+
+    monkeypatch.setattr("recshuf.records.copies.draw_keys", draw)
+    inputs = make_inputs(tmp_path / "in", "text", [100])
+    with pytest.warns(RecshufWarning, match="50 times or more"):
+        recshuf.shuffle(inputs, tmp_path / "out.txt", copies=[50], workers=1)
+    assert drawn == [(), *((*COPY, copy) for copy in range(1, 50))]

@@ -12,6 +12,7 @@ import pytest
 import recshuf
 from recshuf.api import runs
 from recshuf.output.manifest import manifest_path
+from tests.formats.megatron.test_suite import write_pair
 from tests.support.numbered_files import make_inputs
 from tests.support.processes.task_runs import divide_small
 from tests.support.stores.small_stores import append, write
@@ -77,12 +78,22 @@ def run_tasks(folder: Path) -> None:
             runs.run_task(plan, number)
 
 
+def set_aside(folder: Path) -> None:
+    (folder / "bad.jsonl").write_text('{"a": 1}\n{\n')
+    bad = f"quarantine:{folder}/in/bad"
+    recshuf.shuffle(folder / "bad.jsonl", folder / "out.parquet", seed=1, on_bad_record=bad)
+
+
 HALVES = {"a": 0.5, "b": 0.5}
 ACTS: dict[str, Callable[[Path], object]] = {
     "shards": lambda folder: shuffle(folder, "out/", shards=2),
     "shards in a new folder": lambda folder: shuffle(folder, "new/er/out/"),
     "parts": lambda folder: shuffle(folder, "out/", split=HALVES),
     "a file": lambda folder: shuffle(folder, "out"),
+    "a file with an index": lambda folder: recshuf.shuffle(
+        write_pair(folder / "one.bin", [[(1,)], [(2,)]]), folder / "out.bin", seed=1
+    ),
+    "bad records": set_aside,
     "tasks": run_tasks,
     "a store": lambda folder: recshuf.scatter(folder / "in", folder / "new"),
     "stores of a split": lambda folder: recshuf.scatter(folder / "in", folder / "stores", split=HALVES),
@@ -94,8 +105,10 @@ ACTS: dict[str, Callable[[Path], object]] = {
 
 
 def find_placed(folder: Path) -> Iterator[tuple[Path, bool]]:
-    for path in (folder / "out", folder / "new" / "er" / "out", folder / "stores"):
+    for path in (folder / "in" / "bad", folder / "out", folder / "new" / "er" / "out", folder / "stores"):
         yield from ((each, False) for each in (path, manifest_path(path)) if each.exists())
+    if (folder / "out.idx").exists():
+        yield from ((folder / "out.bin", True), (folder / "out.idx", False))
     for snapshot in folder.glob("*/snapshot-*.json"):
         yield snapshot, False
         for one in json.loads(snapshot.read_text().partition(" ")[2])["sets"]:

@@ -128,9 +128,11 @@ def test_a_signal_names_the_work_folder_that_it_leaves(
 
     def strike() -> None:
         if listener.passes[-1] == "gather" and next(gathered) == 4:
+            while b'"shard"' not in journal.read_bytes():
+                pass  # another thread syncs the first ones
             os.kill(os.getpid(), number)
 
-    listener, gathered = Listener(strike), count()
+    listener, gathered, journal = Listener(strike), count(), tmp_path / ".out.recshuf" / "journal.jsonl"
     command = (lines, "-o", f"{tmp_path}/out/", "--shards", "10", "--piles", "4", "--workers", "1")
     with monkeypatch.context() as patch:
         patch.setattr("recshuf.cli.commands.choose_progress", lambda *_, **__: listener)

@@ -12,7 +12,7 @@ from typing import Any, Unpack, cast
 
 import recshuf  # noqa: TC001
 from recshuf.api import listen, speak_batches
-from recshuf.errors import UsageError
+from recshuf.errors import ConversionError, UsageError
 from recshuf.formats import TABLES
 from recshuf.job.arguments import list_paths, make_job, parse_place
 from recshuf.job.features import SplitFiles, check_shares
@@ -230,7 +230,14 @@ def gather(
     from recshuf.run.driver import run_job
 
     with listen(progress) as listener:
-        return listener.sign(run_job(replace(job, epoch=order), listener))
+        try:
+            return listener.sign(run_job(replace(job, epoch=order), listener))
+        except ConversionError as error:
+            if "--columns" not in (error.remedy or ""):
+                raise
+            # That is no option of this command.
+            remedy = "give another --to, such as parquet"
+            raise ConversionError(error.field, error.problem, remedy=remedy) from error
 
 
 def window(
@@ -267,6 +274,8 @@ def window(
     from recshuf.run.stores.pile_store import PileStore
 
     refuse_unknown(options, ScatterOptions)
+    if time is not None and not paths:
+        raise UsageError("--time: is that of what is appended; give --append, too, or --expire-before")
     if not paths and expire_before is None and keep_records is None and keep_bytes is None:
         raise UsageError("nothing to do; give append, expire_before, keep_records or keep_bytes")
     if keep_records is not None:

@@ -6,12 +6,10 @@ import glob
 import json
 import os
 import shlex
-import shutil
 import sys
 from difflib import get_close_matches
 from functools import partial
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -32,22 +30,22 @@ from recshuf.cli.result_files import (
     check_quarantine,
     check_report,
     check_spared,
+    make_new_folder,
     may_replace,
     say_done,
     say_written,
     write_json,
+    write_result,
     write_whole,
 )
 from recshuf.cli.store_commands import gather_command, scatter_command, store_command, window_command
 from recshuf.cli.task_commands import clean_command, task_command
-from recshuf.errors import OutputError, RecshufError, UsageError
+from recshuf.errors import UsageError
 from recshuf.job.options import OPTIONS, flag_of
 from recshuf.storage.urls import is_url
 from recshuf.system.paths import real_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from recshuf.interfaces import Traits
 
 
@@ -226,42 +224,27 @@ def _run_shuffle(
     done = runs.shuffle(inputs, output, progress=progress, **options)
     say_done(done, output, quiet, verbose)
     if report:
-        _write_result(report, "report", lambda: write_json(report, done.to_json()))
+        write_result(report, "report", lambda: write_json(report, done.to_json()))
     if html:
         from recshuf.api import checks
 
         path = real_path(html)
         write = partial(checks.write_run, done, inputs, output, progress=progress, **options)
-        _write_result(html, "page", lambda: write_whole(path, write().encode()))
+        write_result(html, "page", lambda: write_whole(path, write().encode()))
         say_written(html, quiet)
-
-
-def _write_result(name: str, what: str, write: Callable[[], None]) -> None:
-    try:
-        write()
-    except OSError as error:
-        reason = f"the records are written, but not the {what}: {error.strerror}"
-        raise OutputError(f"{name}: {reason}; name another file") from error
-    except RecshufError as error:
-        raise OutputError(f"{name}: the records are written, but not the {what}: {error}") from error
 
 
 def _run_gallery(output: str | None, verbose: bool) -> None:  # noqa: ARG001 - `main` reads it
     if output is None:
         raise UsageError("no folder; usage: recshuf gallery -o DIR")
-    folder = Path(output)
     check_new_folder(output)
     from recshuf.audit.reports.gallery import draw_row, render_gallery
     from recshuf.audit.reports.text import say
 
-    folder.mkdir(parents=True)
-    try:
+    with make_new_folder(output) as folder:
         page = render_gallery(lambda name: say(f"drawing {name}"))
         write_whole(folder / "row.png", draw_row())
         write_whole(folder / "index.html", page.encode())
-    except BaseException:
-        shutil.rmtree(folder)
-        raise
     click.echo(folder / "index.html")
 
 
@@ -272,8 +255,8 @@ def _run_demo(output: str | None, verbose: bool) -> None:  # noqa: ARG001 - `mai
 
     from recshuf.cli.demo import run_demo
 
-    folder = Path(output or tempfile.mkdtemp(prefix="recshuf-demo-"))
-    run_demo(folder, click.echo)
+    with make_new_folder(output or tempfile.mkdtemp(prefix="recshuf-demo-")) as folder:
+        run_demo(folder, click.echo)
 
 
 def _check_streams(inputs: tuple[str, ...], output: str | None) -> None:

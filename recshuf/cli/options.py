@@ -122,7 +122,7 @@ def make_epoch_options(text: str, epoch: int) -> list[click.Option]:
     return [
         click.Option(["--epoch"], type=int, default=epoch, metavar="N", help=f"{text} Default: {epoch}."),
         click.Option(
-            ["--reshuffle"], default="rotate", metavar="NAME",
+            ["--reshuffle"], default="rotate", metavar="NAME", type=click.Choice(("rotate", "piles", "none")),
             help="How later epochs differ: rotate, piles or none; see docs/training.md. Default: rotate.",
         ),
         click.Option(["--mix"], type=int, default=1, metavar="N", help="Piles that an epoch mixes. Default: 1."),

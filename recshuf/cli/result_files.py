@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from recshuf.errors import ForbiddenOutputError, OutputError, UsageError
+from recshuf.errors import ForbiddenOutputError, OutputError, RecshufError, UsageError
 from recshuf.storage.urls import is_url
-from recshuf.system.paths import real_path, refuse_url
+from recshuf.system.paths import real_path, refuse_url, write_error
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from recshuf.job.options import Options
     from recshuf.job.report import ShuffleReport
 
@@ -56,7 +60,7 @@ def check_writable(option: str, name: str, output: str | None) -> None:
 
     refuse_url(name)
     if name == "-":
-        raise UsageError("-o -: standard output is not possible here; name a file")
+        raise UsageError(f"{option} -: standard output is not possible here; name a file")
     path, target = real_path(name), None if output is None else real_path(output)
     if target in path.parents:
         raise UsageError(
@@ -90,6 +94,20 @@ def check_new_folder(name: str) -> None:
     refuse_stdout(name)
     if Path(name).exists():
         raise OutputError(f"{name}: exists; name a new folder")
+
+
+@contextmanager
+def make_new_folder(name: str) -> Iterator[Path]:
+    """Give a folder that `check_new_folder` has accepted, or an empty one. It is deleted unless all its files are written."""
+    folder = Path(name)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield folder
+    except BaseException as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        if isinstance(error, OSError) and not isinstance(error, RecshufError | BrokenPipeError):
+            raise write_error(error, name) from error
+        raise
 
 
 def refuse_stdout(name: str) -> None:
@@ -163,6 +181,17 @@ def say_written(name: str, quiet: bool) -> None:
 
     if not quiet:
         say(f"wrote {name}, {format_size(Path(name).stat().st_size)}")
+
+
+def write_result(name: str, what: str, write: Callable[[], None]) -> None:
+    """Write a file about records that are written already; an error says so."""
+    try:
+        write()
+    except OSError as error:
+        reason = f"the records are written, but not the {what}: {error.strerror}"
+        raise OutputError(f"{name}: {reason}; name another file") from error
+    except RecshufError as error:
+        raise OutputError(f"{name}: the records are written, but not the {what}: {error}") from error
 
 
 def write_json(name: str, values: dict[str, object]) -> None:

@@ -34,6 +34,7 @@ from recshuf.cli.result_files import (
     refuse_stdout,
     say_done,
     write_json,
+    write_result,
 )
 from recshuf.errors import UsageError
 from recshuf.job.options import GatherOptions, ScatterOptions
@@ -121,7 +122,7 @@ def _run_scatter(
     for part in () if quiet else done.parts or (done,):
         say(scatter_summary(part))
     if report:
-        write_json(report, done.to_json())
+        write_result(report, "report", lambda: write_json(report, done.to_json()))
 
 
 def _run_gather(
@@ -146,7 +147,7 @@ def _run_gather(
     done = runs.gather(inputs[0], output, progress=progress, **options)
     say_done(done, output, quiet, verbose)
     if report:
-        write_json(report, done.to_json())
+        write_result(report, "report", lambda: write_json(report, done.to_json()))
 
 
 def _run_window(

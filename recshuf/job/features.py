@@ -60,15 +60,15 @@ def parse_shares(text: str) -> dict[str, str]:
 def check_shares(shares: Any) -> dict[str, Fraction]:
     if not isinstance(shares, Mapping) or not 1 < len(shares) <= _MOST:
         raise UsageError(
-            f"split: {shares!r} is no split; give 2 to {_MOST} shares by name, such as {{'train': 0.99, 'val': 0.01}}"
+            f"--split: {shares!r} is no split; give 2 to {_MOST} shares by name, such as {{'train': 0.99, 'val': 0.01}}"
         )
     for name in shares:
         if not isinstance(name, str) or not is_plain_name(name):
-            raise UsageError(f"split: name {name!r}: {PLAIN_NAME_RULE}")
+            raise UsageError(f"--split: name {name!r}: {PLAIN_NAME_RULE}")
     exact = {name: _read_share(name, share) for name, share in shares.items()}
     if abs(sum(exact.values(), Fraction(-1))) > _TOLERANCE:
         total = float(sum(exact.values()))
-        raise UsageError(f"split: the shares add up to {total:.10g}; let them add up to 1")
+        raise UsageError(f"--split: the shares add up to {total:.10g}; let them add up to 1")
     return exact
 
 
@@ -79,7 +79,7 @@ def _read_share(name: str, share: Any) -> Fraction:
     except (ValueError, ZeroDivisionError):
         exact = Fraction()
     if not 0 < exact < 1:
-        raise UsageError(f"split: share {share!r} of {name!r}: give a number between 0 and 1")
+        raise UsageError(f"--split: share {share!r} of {name!r}: give a number between 0 and 1")
     return exact
 
 

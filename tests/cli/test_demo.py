@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import tempfile
 from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 import pytest
 
 from recshuf.cli import demo
+from tests.support.processes.command_line import assert_one_line
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,3 +38,19 @@ def test_every_step_is_told_and_its_files_are_there(
         tables = [pq.read_table(path) for path in (folder / name).glob("*.parquet")]
         assert sum(table.num_rows for table in tables) == 2000
         assert all(len(table["label"].unique()) == kinds for table in tables)
+
+
+@pytest.mark.parametrize("given", [("-o", "demo"), ()])
+def test_a_demo_that_fails_names_its_folder_and_leaves_none(
+    folder: Path, call: Run, monkeypatch: pytest.MonkeyPatch, given: tuple[str, ...]
+):
+    def fill_disk(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(demo, "ROWS_PER_LABEL", 10)
+    monkeypatch.setattr(demo, "verify", fill_disk)
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    done = call("demo", *given)
+    assert done.returncode == 1
+    assert_one_line(done.stderr, "demo", ": no space left for the output; free some, or choose another")
+    assert os.listdir() == []

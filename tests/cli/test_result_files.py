@@ -74,11 +74,17 @@ def test_a_report_never_replaces_an_input(refuse: Refuse) -> None:
         refuse(f"{inputs} -o new/out.txt --report {report}", "among the inputs")
 
 
-def test_a_report_that_cannot_be_written_names_itself(call: Run, lines: Path, tmp_path: Path) -> None:
-    result = call(lines, "-o", tmp_path / "out.txt", "--report", "/dev/full", "--seed", "1")
+@pytest.mark.parametrize("command", ["", "scatter ", "gather "])
+def test_a_report_that_cannot_be_written_names_itself(
+    call: Run, lines: Path, tmp_path: Path, command: str
+) -> None:
+    if command == "gather ":
+        lines = tmp_path / "store"
+        assert call("scatter", "lines.txt", "-o", lines).returncode == 0
+    result = call(*command.split(), lines, "-o", tmp_path / "out", "--report", "/dev/full", "--seed", "1")
     assert result.returncode == 1
     assert b"/dev/full: the records are written, but not the report" in result.stderr
-    assert (tmp_path / "out.txt").exists()
+    assert (tmp_path / "out").exists()
 
 
 RESULTS = [
@@ -131,6 +137,11 @@ def test_a_folder_of_results_is_local_and_no_stream(refuse: Refuse, command: str
     if "scatter" not in command:  # stores may lie in buckets
         refuse(f"{command} -o s3://bucket/a", "s3://bucket/a", "is a URL")
         refuse(f"{command} -o .", ".: exists; name a new folder", code=1)
+
+
+def test_a_page_is_no_stream(refuse: Refuse) -> None:
+    for command in ("lines.txt -o out.txt", "check lines.txt --column text"):
+        refuse(f"{command} --html -", "--html -: standard output is not possible here; name a file")
 
 
 def test_the_file_of_bad_records_is_no_other_file_of_the_run(refuse: Refuse) -> None:

@@ -93,6 +93,8 @@ SLIPS: dict[str, list[tuple[int, str, str]]] = {
         (2, "gather store -o ./x.jsonl --seed 6 --epoch 1", "--epoch needs the keys of the store"),
         (2, "gather store -o ./x.jsonl --mix 0", "--mix=0: give an integer"),
         (1, "gather store -o ./x.jsonl --report ./old", "old: exists; give --overwrite"),
+        (2, "gather store -o ./x.jsonl --reshuffle all", "'--reshuffle': 'all' is not one of 'rotate', 'piles', 'none'"),
+        (1, "gather store -o ./x --to text", "text holds strings or bytes, not int64; give another --to, such as parquet"),
     ],
     "other commands": [
         (2, "./store -o ./x.jsonl", "is a pile store; write it with recshuf gather"),
@@ -125,6 +127,7 @@ SLIPS: dict[str, list[tuple[int, str, str]]] = {
         (2, "window store --append in.jsonl --seed 6", "has 5; leave it out"),
         (2, "window store --append in.jsonl --piles 4", "has 3; leave it out"),
         (2, "window store", "nothing to do; give --append INPUT"),
+        (2, "window store --time 2026-01-31 --keep-records 5", "--time: is that of what is appended; give --append, too"),
         (2, "store compact store --sets 0", "--sets=0: give an integer"),
     ],
 }  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -212,7 +213,16 @@ class GroupedCommand(click.Command):
             if not (helps or completes):
                 raise
             self._problem = str(error)
+        if not (helps or completes):
+            self._refuse_second_lists(ctx, args)
         return super().parse_args(ctx, args)
+
+    def _refuse_second_lists(self, ctx: click.Context, args: list[str]) -> None:
+        """Refuse a list that is given twice: both are meant, and the last one would count, as of other options."""
+        _, _, given = self.make_parser(ctx).parse_args([*args])
+        for option, count in Counter(given).items():
+            if isinstance(option, click.Option) and count > 1 and "," in (option.metavar or ""):
+                raise UsageError(f"{option.opts[0]}: is given {count} times; give it once, as {option.metavar}")
 
     def list_own(self, wanted: Sequence[str] = ()) -> dict[str, list[click.Option]]:
         """Return the options that formats declare, for inputs or an output of this command, by their headings; see `list_own`."""

@@ -73,6 +73,14 @@ WRONG = {
 """Words after the input, by what is wrong with them."""
 
 
+REPEATED = {
+    "lines.txt --columns a --seed 1 --columns b -o a": "--columns: is given 2 times; give it once, as A,B",
+    "lines.txt --dedup a --dedup=b --dedup c -o a": "--dedup: is given 3 times; give it once, as F[,F]",
+    "scatter lines.txt -o a --split a=1 --split b=1": "--split: is given 2 times; give it once, as NAME=SHARE,...",
+}
+"""What is said of lists that would be lost."""
+
+
 UNHEARD = ("-", 'check "$1" --column text', 'check "$1" --column text --json')
 
 
@@ -84,6 +92,14 @@ class TestUsage:
     def test_refused(self, refuse: Refuse, lines: Path, kind: str) -> None:
         for words in WRONG[kind]:
             refuse(f"lines.txt {words}", "error")
+
+    def test_a_list_is_given_once_and_of_other_options_the_last_counts(
+        self, call: Run, refuse: Refuse, lines: Path
+    ) -> None:
+        for line, said in REPEATED.items():
+            refuse(line, said)
+        assert b"seed 2\n" in call(lines, "--seed", "1", "--seed", "2").stderr
+        assert call("--columns", "a", "--columns", "b", "--help").returncode == 0
 
     def test_no_input_and_a_terminal(self) -> None:
         master, terminal = pty.openpty()

@@ -84,7 +84,7 @@ def tasks(call: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tasks:
 
 
 @pytest.mark.parametrize(("name", "to"), [("jsonl", "parquet"), ("hdf5", "hdf5")])
-def test_tasks_together_write_the_same_bytes(tasks: Tasks, name: str, to: str):
+def test_tasks_together_write_the_same_bytes(tasks: Tasks, call: Run, name: str, to: str):
     inputs = tasks.plan(name, to)
     assert tasks.read()["set_count"] == len(tasks.numbers("scatter")) > 1
     for stage in STAGES:
@@ -92,6 +92,8 @@ def test_tasks_together_write_the_same_bytes(tasks: Tasks, name: str, to: str):
         random.Random(3).shuffle(numbers)
         assert not (tasks.folder / "there" / "out").exists()
         assert b"records in" in tasks.run(*numbers) or stage != "commit"
+        if stage != "commit":
+            assert not call("task", tasks.folder / "plan.json", "0", "-q").stderr
     tasks.compare(inputs, to=to)
 
 

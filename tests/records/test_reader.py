@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from recshuf.errors import Stopped
 from recshuf.interfaces import Joined
+from recshuf.records.arrays import count_bytes
 from recshuf.records.batch import RowCounter, concat_batches
 from recshuf.records.reader import InputPart, InputReader, ReadingPlan, whole_inputs
 from tests.support.effort import examples
@@ -52,6 +53,8 @@ class Reading:
         self, source: FakeSource, workers: int, parts: list[InputPart] | None = None, block_bytes: int = BLOCK
     ):
         self.groups: list[tuple[list[RowRange], dict[tuple[int, int], bytes]]] = []
+        self.sizes: list[int] = []
+        """Bytes of each group."""
         self.finished: list[tuple[int, int]] = []
         """Inputs, and how many of their records were visited before."""
         self._lock = threading.Lock()
@@ -62,6 +65,7 @@ class Reading:
     def _visit(self, batch: pa.RecordBatch, ranges: list[RowRange]) -> None:
         rows = [(index, first + k) for index, first, count in ranges for k in range(count)]
         with self._lock:
+            self.sizes.append(count_bytes(batch))
             self.groups.append((ranges, dict(zip(rows, batch.column(0).to_pylist(), strict=True))))
 
     def _finish(self, inputs: Sequence[int]) -> None:
@@ -92,7 +96,9 @@ def test_every_row_is_visited_once_before_its_input_is_finished_with_those_that_
     rows = [[b"%d %d" % (index, row) for row in range(count)] for index, count in enumerate(counts)]
     source = kind(rows, fragment_rows=3 * batch_rows, batch_rows=batch_rows, counted=counted)
     reading, visited = Reading(source, workers, block_bytes=block_bytes), []
-    for ranges, records in reading.groups:
+    for (ranges, records), size in zip(reading.groups, reading.sizes, strict=True):
+        if kind is FakeSource and (len(ranges) > 1 or len(records) > batch_rows):
+            assert size <= block_bytes  # of several batches
         inputs = [one.input_index for one in ranges]
         assert inputs == sorted(set(inputs))
         whole = [(index, row) for index in range(inputs[0], inputs[-1] + 1) for row in range(counts[index])]

@@ -73,6 +73,7 @@ def test_each_attempt_writes_to_its_own_folder_and_reads_all(
     )
     run(inputs, tmp_path / "out", resume=True, progress=heard, **choose(tmp_path, last))
     assert before in moments
+    assert heard.warnings == []
     assert read_files(tmp_path / "out") == expected
     assert os.listdir(tmp_path / "t1") == os.listdir(tmp_path / "t2") == []
     assert not (tmp_path / ".out.recshuf").exists()

@@ -12,9 +12,11 @@ import pytest
 
 import recshuf
 from recshuf.errors import OutputError, OutputExistsError, RecshufError, UsageError
+from recshuf.piles.kept import folder
 from recshuf.piles.kept.folder import StoreFolder
 from recshuf.piles.kept.upkeep import drop_store, verify_store
 from recshuf.run.stores import scatter_store
+from recshuf.system.locks import lock_existing
 from tests.support.effort import mostly_slow
 from tests.support.stores.small_stores import list_all, write
 
@@ -80,6 +82,24 @@ def test_what_a_writer_leaves_that_begins_in_a_store_that_is_deleted_can_be_dele
         writer._is_open = False
     drop_store(store)
     assert not store.exists()
+
+
+def test_records_that_are_committed_while_locks_are_taken_are_not_deleted(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their writer dies before it deletes the snapshot that is about to be locked."""
+
+    def overtaken(path: Path) -> int:
+        monkeypatch.setattr(folder, "lock_existing", lock_existing)
+        with monkeypatch.context() as patch:
+            patch.setattr(StoreFolder, "collect", lambda _: [])
+            write(store, "b", {"id": [10]})
+        return lock_existing(path)
+
+    monkeypatch.setattr(folder, "lock_existing", overtaken)
+    with pytest.raises(OutputError, match=BUSY):
+        drop_store(store)
+    assert verify_store(store, lambda *_: None) == 11
 
 
 @pytest.mark.parametrize("foreign", ["notes.txt", "sets/notes.txt"])

@@ -33,6 +33,7 @@ from recshuf.cli.result_files import (
 )
 from recshuf.errors import UsageError
 from recshuf.job.options import OrderOptions, VerifyOptions
+from recshuf.system.messages import one_line
 from recshuf.system.paths import real_path
 
 FAILED = 1
@@ -132,7 +133,7 @@ def _run_verify(
         check_report(report, output, True)
         check_spared(report, [*inputs, options.get("schema")], overwrite=overwrite)
     from recshuf.api import checks
-    from recshuf.audit.reports.text import difference_lines, one_line, verdict
+    from recshuf.audit.reports.text import difference_lines, verdict
 
     progress = choose_progress(quiet)
     done = checks.verify(sources, output, progress=progress, **options)
@@ -164,7 +165,7 @@ def _run_check(
             "no data; usage: recshuf check [OPTIONS] DATA... [--against INPUT... | --column NAME | --provenance]"
         )
     from recshuf.api import checks
-    from recshuf.audit.reports.text import check_lines, one_line
+    from recshuf.audit.reports.text import check_lines
 
     progress = choose_progress(quiet)
     if loaders:

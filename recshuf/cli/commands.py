@@ -43,6 +43,7 @@ from recshuf.cli.task_commands import clean_command, task_command
 from recshuf.errors import UsageError
 from recshuf.job.options import OPTIONS, flag_of
 from recshuf.storage.urls import is_url
+from recshuf.system.messages import say
 from recshuf.system.paths import real_path
 
 if TYPE_CHECKING:
@@ -99,7 +100,6 @@ def _find_version(library: str) -> str | None:
 
 
 def _run_formats(as_json: bool, verbose: bool) -> None:  # noqa: ARG001 - `main` reads it
-    from recshuf.audit.reports.text import say
 
     found, problems = _list_formats()
     if as_json:
@@ -239,7 +239,6 @@ def _run_gallery(output: str | None, verbose: bool) -> None:  # noqa: ARG001 - `
         raise UsageError("no folder; usage: recshuf gallery -o DIR")
     check_new_folder(output)
     from recshuf.audit.reports.gallery import draw_row, render_gallery
-    from recshuf.audit.reports.text import say
 
     with make_new_folder(output) as folder:
         page = render_gallery(lambda name: say(f"drawing {name}"))

@@ -20,6 +20,7 @@ from recshuf.cli.audit_commands import FAILED
 from recshuf.cli.commands import commands
 from recshuf.cli.options import is_verbose
 from recshuf.errors import AlreadyCompleteError, Interrupted, RecshufError, UsageError
+from recshuf.system.messages import say
 from recshuf.system.paths import write_error
 
 if TYPE_CHECKING:
@@ -141,8 +142,6 @@ def _discard_output(error: BaseException) -> None:
 
 def _explain(error: BaseException, verbose: bool | None) -> int:
     """Print an error and its notes, a line each, and return the exit code."""
-    from recshuf.audit.reports.text import say
-
     if isinstance(error, BrokenPipeError) or isinstance(error.__cause__, BrokenPipeError):
         return _SIGNALLED + signal.SIGPIPE
     if verbose and not isinstance(error, click.ClickException | UsageError):
@@ -199,7 +198,9 @@ def _describe_os_error(error: OSError) -> str:
         names = "standard output"
     if names and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return str(write_error(error, names))
-    return ": ".join(filter(None, [names, error.strerror or str(error)]))
+    problem = ": ".join(filter(None, [names, error.strerror or str(error)]))
+    is_forbidden = names and error.errno == errno.EACCES
+    return f"{problem}; give this user the right to it, or name another" if is_forbidden else problem
 
 
 def _is_of_stdout(error: OSError) -> bool:

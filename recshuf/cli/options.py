@@ -222,7 +222,9 @@ class GroupedCommand(click.Command):
         _, _, given = self.make_parser(ctx).parse_args([*args])
         for option, count in Counter(given).items():
             if isinstance(option, click.Option) and count > 1 and "," in (option.metavar or ""):
-                raise UsageError(f"{option.opts[0]}: is given {count} times; give it once, as {option.metavar}")
+                raise UsageError(
+                    f"{option.opts[0]}: is given {count} times; give it once, as {option.metavar}"
+                )
 
     def list_own(self, wanted: Sequence[str] = ()) -> dict[str, list[click.Option]]:
         """Return the options that formats declare, for inputs or an output of this command, by their headings; see `list_own`."""

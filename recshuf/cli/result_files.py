@@ -15,6 +15,7 @@ import click
 
 from recshuf.errors import ForbiddenOutputError, OutputError, RecshufError, UsageError
 from recshuf.storage.urls import is_url
+from recshuf.system.messages import say
 from recshuf.system.paths import real_path, refuse_url, write_error
 
 if TYPE_CHECKING:
@@ -167,7 +168,7 @@ def check_quarantine(what: str, others: list[str | None]) -> None:
 
 
 def say_done(done: ShuffleReport, output: str, quiet: bool, verbose: bool) -> None:
-    from recshuf.audit.reports.text import detail_lines, say, summary
+    from recshuf.audit.reports.text import detail_lines, summary
 
     for line in detail_lines(done) if verbose else ():
         say(line)
@@ -176,7 +177,6 @@ def say_done(done: ShuffleReport, output: str, quiet: bool, verbose: bool) -> No
 
 
 def say_written(name: str, quiet: bool) -> None:
-    from recshuf.audit.reports.text import say
     from recshuf.system.units import format_size
 
     if not quiet:

@@ -38,6 +38,7 @@ from recshuf.cli.result_files import (
 )
 from recshuf.errors import UsageError
 from recshuf.job.options import GatherOptions, ScatterOptions
+from recshuf.system.messages import one_line, say
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -112,7 +113,7 @@ def _run_scatter(
         check_spared(report, [*inputs, options["schema"]], overwrite=overwrite)
     check_quarantine(options["on_bad_record"], [report, options["schema"]])
     from recshuf.api import runs
-    from recshuf.audit.reports.text import say, scatter_summary
+    from recshuf.audit.reports.text import scatter_summary
     from recshuf.job.features import parse_shares
 
     shares = None if split is None else parse_shares(split)
@@ -168,7 +169,7 @@ def _run_window(
             "nothing to do; give --append INPUT, --expire-before T, --keep-records N or --keep-bytes SIZE"
         )
     from recshuf.api import runs
-    from recshuf.audit.reports.text import count_of, say
+    from recshuf.audit.reports.text import count_of
 
     done = runs.window(inputs[0], append, progress=choose_progress(quiet), seed=seed, piles=piles, **options)
     if not quiet:
@@ -183,7 +184,6 @@ def _refuse_nothing(context: click.Context) -> None:
 
 def _info(store: StorePlace, as_json: bool, verbose: bool) -> None:  # noqa: ARG001 - `main` reads it
     """Print what STORE holds."""
-    from recshuf.audit.reports.text import one_line
     from recshuf.piles.kept.upkeep import describe_store
     from recshuf.system.units import format_size
 

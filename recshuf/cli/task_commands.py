@@ -17,6 +17,7 @@ from recshuf.cli.options import (
 from recshuf.errors import MissingInputError, UsageError
 from recshuf.storage.settings import parse_storage
 from recshuf.storage.urls import Url, is_url, refuse_unknown_scheme
+from recshuf.system.messages import say
 from recshuf.system.paths import local_path
 
 _CLEAN_HELP = """
@@ -107,8 +108,6 @@ def _run_task(plan: str, what: str, quiet: bool, verbose: bool) -> None:  # noqa
     done = runs.run_task(run, int(what), progress=choose_progress(quiet))
     if quiet:
         return
-    from recshuf.audit.reports.text import say
-
     written = (
         "" if done is None else f"; {done.records_written:,} records in {run['output']}, seed {done.seed}"
     )

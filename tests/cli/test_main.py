@@ -32,7 +32,11 @@ class TestErrors:
             (DiskFullError("disk full"), 1, ["error: disk full"]),
             (PileError("torn"), 1, ["error: torn"]),
             (MemoryError(), 1, ["error: ", "--memory"]),
-            (PermissionError(13, "Permission denied", "x"), 1, ["error: x: Permission denied"]),
+            (
+                PermissionError(13, "Permission denied", "x"),
+                1,
+                ["error: x: Permission denied; give this user the right to it, or name another"],
+            ),
             (OSError("odd"), 1, ["error: odd"]),
             (KeyboardInterrupt(), 130, ["stopped by SIGINT"]),
             (ZeroDivisionError("one\ntwo"), 1, [r"internal error: ZeroDivisionError: one\ntwo", "-v"]),

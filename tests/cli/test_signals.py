@@ -69,6 +69,7 @@ class TestSignals:
             pytest.param(signal.SIGINT, "click", marks=pytest.mark.slow),
             pytest.param(signal.SIGHUP, "recshuf.cli.commands", marks=pytest.mark.slow),
             pytest.param(signal.SIGTERM, "numpy", marks=pytest.mark.slow),
+            (signal.SIGHUP, "numpy.lib"),  # when a part of NumPy is there that can be imported once
         ],
     )
     def test_signal_while_modules_are_imported(

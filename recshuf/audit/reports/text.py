@@ -1,10 +1,8 @@
-"""Plans, results and figures as lines of text, messages on standard error, and a progress display if that is a terminal."""
+"""Plans, results and figures as lines of text, and a progress display if standard error is a terminal."""
 
 from __future__ import annotations
 
-import re
 import sys
-from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 from time import monotonic
@@ -12,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from recshuf.job.report import SilentProgress
 from recshuf.storage.urls import is_url
+from recshuf.system.messages import one_line, say
 from recshuf.system.units import format_size
 
 if TYPE_CHECKING:
@@ -24,25 +23,6 @@ if TYPE_CHECKING:
     from recshuf.audit.verify.verification import VerifyReport
     from recshuf.job.plan import Plan
     from recshuf.job.report import Progress, ScatterReport, ShuffleReport
-
-
-_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
-
-
-def one_line(text: str) -> str:
-    r"""Return the text with control characters, line breaks and bytes that are not UTF-8 escaped.
-
-    >>> print(one_line("a\nb\udcff"))
-    a\nb\xff
-    """
-    return _UNPRINTABLE.sub(_escape, text)
-
-
-def _escape(match: re.Match[str]) -> str:
-    code = ord(match[0])
-    if 0xDC80 <= code <= 0xDCFF:  # a surrogate, which stands for a byte of a file name that is not UTF-8
-        return f"\\x{code - 0xDC00:02x}"
-    return match[0].encode("unicode_escape").decode()
 
 
 def count_of(number: int, noun: str) -> str:
@@ -291,13 +271,6 @@ def check_notes(report: CheckReport) -> Iterator[str]:
         yield f"{report.duplicates:,} of {count_of(report.tested, 'record')} have {same}, which were told apart at random"
     if not report.is_uniform:
         yield f"records moved {report.mean_move:.1%} of the data on average; 33.3% in a uniformly random order"
-
-
-def say(text: str) -> None:
-    """Print one line on standard error, with the name of the program; errors are ignored."""
-    with suppress(OSError, AttributeError):
-        sys.stderr.write(f"recshuf: {one_line(text)}\n")
-        sys.stderr.flush()
 
 
 def open_terminal(*, shows_records: bool = False) -> Progress:

@@ -118,6 +118,9 @@ def test_manifest_and_report_tell_what_was_taken_and_verify_takes_it_from_there(
     ]
     assert [one["records"] for one in manifest["inputs"]] == [60, 40, 20]
     assert recshuf.verify(paths, tmp_path / "out")
+    assert recshuf.verify(paths, tmp_path / "out", head_count=62)
+    (difference,) = recshuf.verify(paths, tmp_path / "out", head_count=64).differences
+    assert difference == f"{tmp_path}/out: holds 62 records, and the mixture has 64"
     with pytest.raises(
         UsageError, match="mixture of 2 inputs by its manifest, not of 1; give those of the run"
     ):
@@ -148,6 +151,16 @@ def test_verify_finds_records_taken_too_seldom_or_too_often(
     report = recshuf.verify(path, output, copies=[1.5])
     missing, extra, other = found
     assert (report.missing, report.extra > 0, len(report.differences)) == (missing, extra > 0, other)
+
+
+def test_verify_takes_no_size_of_a_sample_where_the_manifest_tells_of_copies_or_duplicates(tmp_path: Path):
+    (path,) = make_inputs(tmp_path, "text", [9])
+    for option, said in {"copies": "has copies", "dedup": "holds the first record of each value"}.items():
+        output = f"{tmp_path}/{option}/"
+        recshuf.shuffle(path, output, **{option: [1] if option == "copies" else "record"})
+        assert recshuf.verify(path, output)
+        with pytest.raises(UsageError, match=f"{said} by its manifest.*; leave out head_count"):
+            recshuf.verify(path, output, head_count=9)
 
 
 def test_whole_copies_of_a_stream_are_taken_and_many_copies_are_told(tmp_path: Path):

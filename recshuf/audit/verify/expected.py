@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import PurePath
 from typing import TYPE_CHECKING
@@ -51,6 +51,10 @@ def find_dedup(job: Job, manifest: Manifest | None) -> Dedup | None:
     described = {} if manifest is None else manifest.features.get("dedup", {})
     if not described:
         return None
+    if job.options["head_count"] is not None:
+        raise UsageError(
+            f"{job.output}: holds the first record of each value by its manifest; leave out --head-count"
+        )
     fields = described["fields"]
     return Dedup(() if fields == "record" else tuple(map(str, fields)))
 
@@ -101,24 +105,12 @@ class ExpectedCopies:
     quotas: Sequence[Quota]
 
     @classmethod
-    def find(
-        cls, job: Job, manifest: Manifest | None, files: Sequence[InputFile], counts: Sequence[int]
-    ) -> ExpectedCopies | None:
-        """Return what the options of a job say, else its manifest; None if the run was no mixture."""
-        mixture, total = job.feature, 0
-        if isinstance(mixture, Mixture):
-            total = int(job.options["head_count"] or 0)
-        else:
-            sources = [] if manifest is None else manifest.features.get("sources", [])
-            if not sources:
-                return None
-            mixture = Mixture(_list_numbers(sources, "weight"), _list_numbers(sources, "copies"))
-            total = sum(int(source["written"]) for source in sources)
-            if len(sources) != len(job.inputs):
-                raise UsageError(
-                    f"{job.output}: is a mixture of {len(sources)} inputs by its manifest, not of {len(job.inputs)}; give "
-                    f"those of the run: {', '.join(str(source['input']) for source in sources)}"
-                )
+    def find(cls, job: Job, files: Sequence[InputFile], counts: Sequence[int]) -> ExpectedCopies | None:
+        """Return what the job says, with `take_mixture` from its manifest; None if the run was no mixture."""
+        mixture = job.feature
+        if not isinstance(mixture, Mixture):
+            return None
+        total = int(job.options["head_count"] or 0)
         arguments = [file.argument for file in files]
         return cls(
             list_quotas(counts, arguments, copies=mixture.copies, weights=mixture.weights, total=total)
@@ -136,6 +128,25 @@ class ExpectedCopies:
             for quota in self.quotas
             for _ in quota.inputs
         ]
+
+
+def take_mixture(job: Job, manifest: Manifest | None) -> Job:
+    """Return a job with the mixture that its manifest tells of, and its size, as far as the options say neither."""
+    sources = [] if manifest is None or job.feature is not None else manifest.features.get("sources", [])
+    if not sources:
+        return job
+    if len(sources) != len(job.inputs):
+        raise UsageError(
+            f"{job.output}: is a mixture of {len(sources)} inputs by its manifest, not of {len(job.inputs)}; give "
+            f"those of the run: {', '.join(str(source['input']) for source in sources)}"
+        )
+    mixture = Mixture(_list_numbers(sources, "weight"), _list_numbers(sources, "copies"))
+    count = job.options["head_count"]
+    if mixture.copies and count is not None:
+        raise UsageError(f"{job.output}: has --copies by its manifest, which tell its size; leave out --head-count")
+    if mixture.weights and count is None:
+        count = sum(int(source["written"]) for source in sources)
+    return replace(job, feature=mixture, options=job.options | {"head_count": count})
 
 
 def _list_numbers(sources: Sequence[dict[str, str]], name: str) -> tuple[Fraction, ...]:

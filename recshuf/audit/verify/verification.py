@@ -15,6 +15,7 @@ from recshuf.audit.verify.expected import (
     describe_misplaced,
     find_dedup,
     mark_parts,
+    take_mixture,
 )
 from recshuf.audit.verify.mismatches import INPUTS, OUTPUT, Mismatches, Search, Tally
 from recshuf.audit.verify.record_sets import read_manifest
@@ -142,6 +143,7 @@ def verify_job(job: Job, progress: Progress, inputs: RecordSet | None = None) ->
         raise UsageError("verify reads its files more than once; name files as inputs and output, and no -")
     job.require_rereading("verify")
     manifest = read_manifest(job, job.output)
+    job = take_mixture(job, manifest)
     comparison = open_comparison(job, job.output, manifest, progress, inputs)
     metadata = None if inputs else comparison.inputs.record_set.source.metadata
     if metadata is not None and metadata.differences:
@@ -166,7 +168,7 @@ def verify_job(job: Job, progress: Progress, inputs: RecordSet | None = None) ->
             before, mismatches = _compare_firsts(comparison, after, job, dedup)
         else:
             before = _count(comparison.inputs)
-            copies = ExpectedCopies.find(job, manifest, inputs.files, before.records)
+            copies = ExpectedCopies.find(job, inputs.files, before.records)
             mismatches = _find_mismatches(comparison, before, after, job, copies)
         if copies is not None and sum(after.records) != copies.record_count:
             differences.append(

@@ -20,9 +20,9 @@ import pyarrow.compute as pc
 
 from recshuf.errors import ConversionError, InputError, UsageError
 from recshuf.formats.compression import COMPRESSIONS, recognise_compression
-from recshuf.formats.lines.cutting import SCHEMA, Cutter, Header, view_records
-from recshuf.formats.lines.files import BlockReader, CutFragment, fill
-from recshuf.formats.lines.sink import LineTarget
+from recshuf.formats.lines.cutting import SCHEMA, view_records
+from recshuf.formats.lines.files import BlockReader, CutFragment, FramedCutter
+from recshuf.formats.lines.sink import LineTarget, take_values
 from recshuf.formats.lines.source import LineLayout, LineSource
 from recshuf.interfaces import BadRecords, Decoder, Format, TableDecoder, Traits
 from recshuf.records.arrays import wrap_values
@@ -32,8 +32,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from recshuf.formats.compression.readers import ByteReader
-    from recshuf.formats.lines.cutting import Bytes, Positions, RecordLimit
+    from recshuf.formats.lines.cutting import Bytes, Positions
     from recshuf.interfaces import Fragment, InputFile, ReadOptions, StoredInputs, WriteOptions
 
 
@@ -42,8 +41,6 @@ FRAME_BYTES = HEAD_BYTES + TAIL_BYTES
 _LENGTH = struct.Struct("<Q")
 _MASK = 0xA282EAD8
 _POLYNOMIAL = np.uint32(0x82F63B78)
-_OF_ZEROS = np.uint32(0x8C28B28A)
-"""CRC of eight bytes of 0."""
 COLUMN = "record"
 _TABLE = pa.schema([pa.field(COLUMN, pa.large_binary(), nullable=False)])
 _TYPES = (pa.binary(), pa.large_binary(), pa.string(), pa.large_string())
@@ -51,18 +48,15 @@ _ZLIB = "zlib"
 _AGAIN = "copy or write the file again"
 
 
-def _make_tables() -> NDArray[np.uint32]:
-    """Return, for each place of a byte among eight and each byte, what it adds to their CRC."""
+def _make_table() -> NDArray[np.uint32]:
+    """Return what each byte adds to a CRC."""
     table = np.arange(256, dtype=np.uint32)
     for _ in range(8):
-        table = (table >> np.uint32(1)) ^ np.where(table & 1, _POLYNOMIAL, np.uint32(0))
-    tables = [table]
-    for _ in range(7):
-        tables.insert(0, table[tables[0] & 0xFF] ^ (tables[0] >> np.uint32(8)))
-    return np.stack(tables)
+        table = (table >> np.uint32(1)) ^ (table & np.uint32(1)) * _POLYNOMIAL
+    return table
 
 
-_TABLES = _make_tables()
+_CRCS = _make_table()
 
 
 def mask(crcs: NDArray[np.uint32]) -> NDArray[np.uint32]:
@@ -76,10 +70,10 @@ def checksum_lengths(lengths: NDArray[np.uint8]) -> NDArray[np.uint32]:
     >>> hex(checksum_lengths(np.array([[5, 0, 0, 0, 0, 0, 0, 0]], np.uint8))[0])
     '0x3e04b2ea'
     """
-    crcs = np.full(len(lengths), _OF_ZEROS, np.uint32)
-    for place in range(8):
-        crcs ^= _TABLES[place][lengths[:, place]]
-    return mask(crcs)
+    crcs = np.full(len(lengths), 0xFFFFFFFF, np.uint32)
+    for part in lengths.T:
+        crcs = _CRCS[(crcs ^ part) & 0xFF] ^ (crcs >> 8)
+    return mask(~crcs)
 
 
 def find_checksum() -> Callable[[bytes], int]:
@@ -101,12 +95,16 @@ def checksum_payloads(data: bytes, begins: Positions, ends: Positions) -> NDArra
     return mask(np.fromiter(crcs, np.uint32, begins.size))
 
 
+def _take(data: Bytes, begins: Positions, size: int) -> NDArray[np.uint8]:
+    """Return so many bytes from each of some places on, shape ``(n, size)``."""
+    return np.ascontiguousarray(np.lib.stride_tricks.sliding_window_view(data, size)[begins])
+
+
 def find_bad_payloads(data: Bytes, offsets: Positions) -> Positions:
     """Return the ascending positions, among frames, of those with another payload than was written."""
-    tails = np.lib.stride_tricks.sliding_window_view(data, TAIL_BYTES)[offsets[1:] - TAIL_BYTES]
-    written = np.ascontiguousarray(tails).view("<u4")[:, 0]
-    found = checksum_payloads(data.tobytes(), offsets[:-1] + HEAD_BYTES, offsets[1:] - TAIL_BYTES)
-    return np.flatnonzero(written != found)
+    ends = offsets[1:] - TAIL_BYTES
+    written = _take(data, ends, TAIL_BYTES).view("<u4")[:, 0]
+    return np.flatnonzero(written != checksum_payloads(data.tobytes(), offsets[:-1] + HEAD_BYTES, ends))
 
 
 def walk(data: Bytes) -> tuple[Positions, int]:
@@ -114,22 +112,18 @@ def walk(data: Bytes) -> tuple[Positions, int]:
 
     The lengths of frames that are not whole are looked at, too.
     """
-    bounds, end, view, unpack = [0], 0, data.data, _LENGTH.unpack_from
-    add, last = bounds.append, data.size - FRAME_BYTES
+    found, end, view, unpack = list[int](), 0, data.data, _LENGTH.unpack_from
+    add, last = found.append, data.size - HEAD_BYTES
     while end <= last:
-        end += unpack(view, end)[0] + FRAME_BYTES
         add(end)
-    if end > data.size:
-        bounds.pop()
-    begins = ends = np.array(bounds, np.int64)
-    if bounds[-1] + HEAD_BYTES > data.size:
-        begins = begins[:-1]
+        end += unpack(view, end)[0] + FRAME_BYTES
+    begins = np.array(found, np.int64)
     if not begins.size:
-        return ends[1:], -1
-    heads = np.lib.stride_tricks.sliding_window_view(data, HEAD_BYTES)[begins]
-    written = np.ascontiguousarray(heads[:, 8:]).view("<u4")[:, 0]
-    wrong = np.flatnonzero(written != checksum_lengths(heads[:, :8]))
-    return ends[1:], int(begins[wrong[0]]) if wrong.size else -1
+        return begins, -1
+    ends = np.append(begins[1:], min(end, data.size + 1))
+    heads = _take(data, begins, HEAD_BYTES)
+    damaged = begins[heads[:, 8:].view("<u4")[:, 0] != checksum_lengths(heads[:, :8])]
+    return ends[ends <= data.size], int(damaged[0]) if damaged.size else -1
 
 
 class FrameFragment(CutFragment):
@@ -141,12 +135,8 @@ class FrameFragment(CutFragment):
         if bad.size:
             problem = "the payload of the record that starts here is damaged: its checksum differs"
             remedy = "--on-bad-record quarantine:FILE sets such records aside"
-            raise refuse(self._limit, self._position + int(offsets[bad[0]]), problem, remedy)
+            raise self._limit.refuse(self._position + int(offsets[bad[0]]), problem, remedy)
         yield from super().batches()
-
-
-def refuse(limit: RecordLimit, position: int, problem: str, remedy: str) -> InputError:
-    return InputError(limit.name, problem, place=limit.name_place(position), remedy=remedy)
 
 
 class FrameReader(BlockReader):
@@ -160,17 +150,13 @@ class FrameReader(BlockReader):
         if damaged >= 0:
             problem = "the length of the record that starts here is damaged: its checksum differs"
             remedy = f"{_AGAIN}, as nothing tells where the next record begins"
-            raise refuse(self._limit, self._position + damaged, problem, remedy)
-        if self._ends.size:
-            return int(self._ends[-1])
-        if data.size > HEAD_BYTES and _LENGTH.unpack_from(data.data)[0] + FRAME_BYTES > self._limit.max_bytes:
-            raise self._limit.exceeded(self._position)
-        return 0
+            raise self._limit.refuse(self._position + damaged, problem, remedy)
+        return int(self._ends[-1]) if self._ends.size else 0
 
     def _end(self, data: Bytes, stop: int, filled: int) -> tuple[int, int]:  # noqa: ARG002 - as of any bytes
         if stop < filled:
             problem = "the record that starts here is cut off: the file is truncated"
-            raise refuse(self._limit, self._position + stop, problem, _AGAIN)
+            raise self._limit.refuse(self._position + stop, problem, _AGAIN)
         return stop, filled
 
     def _make_fragment(self, *block: Any) -> Iterator[Fragment]:
@@ -183,12 +169,10 @@ def _begins_frame(head: bytes) -> bool:
     return data.size == HEAD_BYTES and bool(data[8:].view("<u4")[0] == checksum_lengths(data[None, :8])[0])
 
 
-class FrameCutter(Cutter):
+class FrameCutter(FramedCutter):
     """Finds the frames of an input, and estimates their number."""
 
-    has_header = True  # the first length, which tells whether this is TFRecord
-    has_places = False
-    counts_anywhere = False
+    head_bytes = HEAD_BYTES
 
     def recognise_compression(self, head: bytes) -> str:
         # A zlib stream begins with a number that is a multiple of 31; its first byte may be that of a length.
@@ -196,15 +180,10 @@ class FrameCutter(Cutter):
             return _ZLIB
         return recognise_compression(head)
 
-    def take_header(self, name: str, reader: ByteReader, *, is_compressed: bool) -> Header:  # noqa: ARG002
-        view = memoryview(bytearray(HEAD_BYTES))
-        head = bytes(view[: fill(reader, view)])
-        if not head:
-            return Header(None, b"", 0)
-        if not _begins_frame(head):
+    def check_head(self, name: str, head: bytes) -> None:
+        if head and not _begins_frame(head):
             problem = "is no TFRecord: the length of its first record has another checksum"
             raise InputError(name, problem, place="byte 0", remedy=f"check --format, or {_AGAIN}")
-        return Header(b"", head, 0)
 
     def find_ends(self, data: Bytes, begin: int) -> Iterator[Positions]:
         yield walk(data[begin:])[0] + begin
@@ -218,8 +197,7 @@ class FrameSource(LineSource):
 
     def __init__(self, files: Sequence[InputFile], options: ReadOptions) -> None:
         find_checksum()
-        # The checksum of the first length tells more than what foreign content looks like.
-        super().__init__(files, options, FrameCutter(replace(options, refuses_foreign=False)))
+        super().__init__(files, options, FrameCutter(options))
         if self.compression == _ZLIB:
             self.compression = "gzip"
             self.layout = replace(self.layout, compression="gzip")
@@ -269,14 +247,7 @@ def _check_schema(schema: pa.Schema) -> None:
 
 
 def _encode(batch: pa.RecordBatch) -> pa.LargeBinaryArray:
-    column = batch.column(0)
-    if column.null_count:
-        name, problem = batch.schema.names[0], "TFRecord cannot hold nulls"
-        raise ConversionError(name, problem, remedy="write Parquet or JSONL")
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
-    kind = pa.large_binary()
-    values = column.cast(kind)
+    kind, values = pa.large_binary(), take_values(batch, "TFRecord")
     data, offsets = view_records(values)
     heads = np.empty((len(values), HEAD_BYTES), np.uint8)
     heads[:, :8] = np.diff(offsets).astype("<u8")[:, None].view(np.uint8)

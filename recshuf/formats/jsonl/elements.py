@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from recshuf.errors import InputError
 from recshuf.formats.jsonl import refuse_other
 from recshuf.formats.jsonl.line_checks import as_lines, unset_escaped
 from recshuf.formats.jsonl.source import JsonlSource
@@ -28,6 +27,7 @@ from recshuf.records.arrays import view_bytes
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from recshuf.errors import InputError
     from recshuf.formats.compression.readers import ByteReader
     from recshuf.formats.lines.cutting import Bytes, Positions, RecordLimit
     from recshuf.interfaces import Fragment
@@ -127,7 +127,7 @@ class ElementFragment(CutFragment):
 
 def refuse(limit: RecordLimit, position: int, problem: str) -> InputError:
     remedy = "mend the array, or give --format jsonl to take each line as a record"
-    return InputError(limit.name, problem, place=limit.name_place(position), remedy=remedy)
+    return limit.refuse(position, problem, remedy)
 
 
 class ElementReader(BlockReader):

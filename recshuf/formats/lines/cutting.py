@@ -193,7 +193,10 @@ class RecordLimit:
 
     def exceeded(self, position: int) -> InputError:
         problem = f"the record that starts here is longer than {self.max_bytes:,} bytes"
-        remedy = f"raise {self.option}{self.hint}"
+        return self.refuse(position, problem, f"raise {self.option}{self.hint}")
+
+    def refuse(self, position: int, problem: str, remedy: str) -> InputError:
+        """Return the error for what is wrong at a byte."""
         return InputError(self.name, problem, place=self.name_place(position), remedy=remedy)
 
     def name_place(self, position: int) -> str:

@@ -6,13 +6,21 @@ decompresses and takes blocks in order; any thread cuts their batches.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import numpy as np
 
 from recshuf.errors import InputError
 from recshuf.formats.files import fill as fill_from
-from recshuf.formats.lines.cutting import MOST_END_BYTES, cut_batches, end_line, find_content_end
+from recshuf.formats.lines.cutting import (
+    MOST_END_BYTES,
+    Cutter,
+    Header,
+    cut_batches,
+    end_line,
+    find_content_end,
+)
 from recshuf.interfaces import Fragment
 from recshuf.storage.reading.local import open_input
 
@@ -23,8 +31,8 @@ if TYPE_CHECKING:
 
     from recshuf.formats.compression.readers import ByteReader
     from recshuf.formats.lines.census import LineInput
-    from recshuf.formats.lines.cutting import Bytes, Cutter, Positions, RecordLimit
-    from recshuf.interfaces import Handle, InputFile, Stamp
+    from recshuf.formats.lines.cutting import Bytes, Positions, RecordLimit
+    from recshuf.interfaces import Handle, InputFile, ReadOptions, Stamp
 
 
 _GROWTH_PART = 4
@@ -150,6 +158,30 @@ def fill(reader: ByteReader, view: memoryview) -> int:
     return filled
 
 
+class FramedCutter(Cutter):
+    """Cuts records that tell where they end, so that an input is read from its beginning on, which tells its format."""
+
+    has_header = True
+    has_places = False
+    counts_anywhere = False
+    head_bytes = 0
+    """Bytes of the beginning, if there are so many, that `check_head` is given."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        # The beginning tells more than what foreign content looks like.
+        super().__init__(replace(options, refuses_foreign=False))
+
+    def take_header(self, name: str, reader: ByteReader, *, is_compressed: bool) -> Header:  # noqa: ARG002
+        view = memoryview(bytearray(self.head_bytes))
+        head = bytes(view[: fill(reader, view)])
+        self.check_head(name, head)
+        return Header(b"" if head else None, head, 0)
+
+    def check_head(self, name: str, head: bytes) -> None:
+        """Raise `InputError` unless an input of the format begins so."""
+        raise NotImplementedError
+
+
 class BlockFragment(Fragment):
     """Whole records in memory, from byte `position` of the (decompressed) input on."""
 
@@ -256,8 +288,7 @@ class BlockReader:
         stop = self._cutter.end_last(data, begin, end, before)
         if isinstance(stop, int):
             return stop
-        place = self._limit.name_place(self._position + begin)
-        raise InputError(self._limit.name, stop, place=place, remedy=self._cutter.end_remedy)
+        raise self._limit.refuse(self._position + begin, stop, self._cutter.end_remedy)
 
 
 def skip_bytes(reader: ByteReader, count: int) -> None:

@@ -9,7 +9,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
+import pyarrow as pa
 
+from recshuf.errors import ConversionError
 from recshuf.formats.compression import OUTPUT_SUFFIXES, open_encoder
 from recshuf.formats.lines.cutting import view_records
 from recshuf.interfaces import Sink, Target
@@ -21,8 +23,6 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from pathlib import Path
 
-    import pyarrow as pa
-
     from recshuf.formats.compression.encoders import PieceEncoder
     from recshuf.formats.lines.source import LineLayout
     from recshuf.interfaces import WriteOptions
@@ -32,6 +32,17 @@ if TYPE_CHECKING:
 _GATHERED_BYTES = 1 << 18
 _ENCODED_BYTES = 4 << 20
 _ENCODED_PART = 6  # memory of encoding a table, in sizes of the table
+
+
+def take_values(batch: pa.RecordBatch, owner: str) -> pa.LargeBinaryArray:
+    """Return the values of a table of one column of strings or bytes; a format of this name has no nulls."""
+    column = batch.column(0)
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if column.null_count:
+        problem = f"{owner} cannot hold nulls"
+        raise ConversionError(batch.schema.names[0], problem, remedy="write JSONL or Parquet")
+    return column.cast(pa.large_binary())
 
 
 class Output:

@@ -33,7 +33,7 @@ from recshuf.formats.lines.cutting import (
     find_last_end,
     view_records,
 )
-from recshuf.formats.lines.sink import LineTarget
+from recshuf.formats.lines.sink import LineTarget, take_values
 from recshuf.formats.lines.source import LineLayout, LineSource
 from recshuf.formats.values import find_invalid
 from recshuf.interfaces import BadRecords, ReadOptions, TableDecoder
@@ -136,13 +136,7 @@ def _check_schema(schema: pa.Schema) -> None:
 
 def _encode(batch: pa.RecordBatch, cutter: Cutter) -> pa.LargeBinaryArray:
     """Return the values of a table of one column as records that a cutter finds again, each with the separator at its end."""
-    name, column = batch.schema.names[0], batch.column(0)
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
-    if column.null_count:
-        raise ConversionError(name, "text cannot hold nulls", remedy="write JSONL or Parquet")
-    if column.type != pa.large_binary():
-        column = column.cast(pa.large_binary())
+    name, column = batch.schema.names[0], take_values(batch, "text")
     end, nothing = (pa.scalar(part, pa.large_binary()) for part in (cutter.separator, b""))
     lines = pc.binary_join_element_wise(column, nothing, end)
     data, offsets = view_records(lines)

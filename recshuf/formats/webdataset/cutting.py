@@ -12,23 +12,24 @@ of them are in memory as a run holds; more go to an unnamed file, from which a 2
 from __future__ import annotations
 
 import re
-import tarfile
-import tempfile
 import threading
+from contextlib import suppress
 from io import BytesIO
-from itertools import pairwise
-from typing import IO, TYPE_CHECKING, NamedTuple
+from itertools import groupby, pairwise
+from operator import attrgetter
+from tarfile import GNU_FORMAT, PAX_FORMAT, HeaderError, TarError, TarFile, TarInfo
+from tempfile import SpooledTemporaryFile, gettempdir
+from typing import TYPE_CHECKING, NamedTuple
 from zlib import adler32
 
 import numpy as np
 import xxhash
 
-from recshuf.errors import InputError, OutputError
+from recshuf.errors import OutputError
 from recshuf.formats.lines.cutting import view_records
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-    from pathlib import Path
 
     import pyarrow as pa
     from numpy.typing import NDArray
@@ -53,18 +54,14 @@ KEYS_BYTES = 6 * RUN_KEYS * HASH_BYTES
 """Memory of a run, and of sorting it."""
 _HASH = np.dtype(f"S{HASH_BYTES}")
 _EDGES = np.array([bytes([first]) for first in range(1, 256)], _HASH)
+_RANGES = len(_EDGES) + 1
 
 
 class ArchiveError(Exception):
-    """What is wrong at a byte of the memory that was walked, and what to do."""
+    """What is wrong at a byte of the memory that was walked: that byte, the problem, and what to do."""
 
     def __init__(self, at: int, problem: str, remedy: str = "fetch or write the archive again") -> None:
         super().__init__(at, problem, remedy)
-        self.at, self.problem, self.remedy = at, problem, remedy
-
-    def of_input(self, name: str, place: str) -> InputError:
-        """Return the error for an input, of which that byte is at a place."""
-        return InputError(name, self.problem, place=place, remedy=self.remedy)
 
 
 class Member(NamedTuple):
@@ -124,23 +121,16 @@ def parse_name(name: bytes) -> tuple[bytes | None, bytes]:
 
 def _read_size(header: bytes, at: int) -> int:
     """Return the size in a header, whose sum of bytes, its own field taken for blanks, is right."""
-    size, text = _parse_number(header[_SIZE]), header[_CHECKSUM]
-    whole = _parse_number(text) - 8 * 32 + sum(text)
-    # The low half is 1 more than the sum, and found ten times as fast. Some old programs sum signed bytes.
-    is_right = adler32(header) & 0xFFFF == (whole + 1) % 65521
-    if size < 0 or not (is_right or whole == sum(header) - 256 * sum(byte > 127 for byte in header)):
-        raise ArchiveError(at, "is no header of a tar archive, or a damaged one")
-    return size
-
-
-def _parse_number(field: bytes) -> int:
-    """Return a number in octal digits or in base 256; -1 if it is none or negative."""
-    if field[0] & 0x80:
-        return -1 if field[0] == 0xFF else int.from_bytes(field, "big") - (0x80 << 8 * (len(field) - 1))
-    try:
-        return int(field.split(b"\0", 1)[0].strip() or b"0", 8)
-    except ValueError:
-        return -1
+    text = header[_CHECKSUM]
+    with suppress(ValueError):
+        size, whole = (int(field.split(b"\0", 1)[0], 8) for field in (header[_SIZE], text))
+        # The low half is 1 more than the sum, and found ten times as fast.
+        if size >= 0 and adler32(header) & 0xFFFF == (whole - 8 * 32 + sum(text) + 1) % 65521:
+            return size
+    with suppress(HeaderError):  # numbers in base 256, and sums of signed bytes
+        if (size := TarInfo.frombuf(header, "utf-8", "surrogateescape").size) >= 0:
+            return size
+    raise ArchiveError(at, "is no header of a tar archive, or a damaged one")
 
 
 def _read_before(kind: int, content: bytes, at: int) -> dict[bytes, bytes]:
@@ -158,11 +148,11 @@ def _read_before(kind: int, content: bytes, at: int) -> dict[bytes, bytes]:
     return said
 
 
-def read_info(view: memoryview, start: int, data: int) -> tarfile.TarInfo:
+def read_info(view: memoryview, start: int, data: int) -> TarInfo:
     try:
-        with tarfile.TarFile(fileobj=BytesIO(view[start:data])) as archive:
+        with TarFile(fileobj=BytesIO(view[start:data])) as archive:
             info = archive.next()
-    except (tarfile.TarError, ValueError, ArithmeticError, LookupError) as error:
+    except (TarError, ValueError, ArithmeticError, LookupError) as error:
         raise ArchiveError(start, f"has a header that is damaged ({error})") from error
     if info is None or info.size < 0:
         raise ArchiveError(start, "has a header that is damaged")
@@ -175,9 +165,12 @@ def show(name: bytes) -> str:
 
 def lower(suffix: bytes) -> bytes:
     """Return a suffix in small letters, as readers know it."""
-    if suffix.isascii():
-        return suffix.lower()
     return suffix.decode("utf-8", "surrogateescape").lower().encode("utf-8", "surrogateescape")
+
+
+def group_members(members: Iterable[Member]) -> list[list[Member]]:
+    """Return those of each record; left out are those that readers leave out."""
+    return [list(group) for key, group in groupby(members, attrgetter("key")) if key is not None]
 
 
 def list_records(column: pa.LargeBinaryArray) -> list[memoryview]:
@@ -194,14 +187,12 @@ def find_key(record: memoryview) -> bytes:
     return next(list_members(record)).key or b""
 
 
-def make_member(
-    info: tarfile.TarInfo, name: bytes, content: bytes | memoryview
-) -> Sequence[bytes | memoryview]:
+def make_member(info: TarInfo, name: bytes, content: bytes | memoryview) -> Sequence[bytes | memoryview]:
     """Return a member of another name and content, else as `info` says."""
     info.name, info.size = name.decode("utf-8", "surrogateescape"), len(content)
     kept = {name: value for name, value in info.pax_headers.items() if name not in ("path", "size")}
     info.pax_headers = kept
-    header = info.tobuf(tarfile.PAX_FORMAT if kept else tarfile.GNU_FORMAT, "utf-8", "surrogateescape")
+    header = info.tobuf(PAX_FORMAT if kept else GNU_FORMAT, "utf-8", "surrogateescape")
     return header, content, bytes(-len(content) % BLOCK_BYTES)
 
 
@@ -226,67 +217,60 @@ def hash_key(key: bytes) -> bytes:
 class KeySet:
     """Hashes of keys of which none may occur twice. `add` may be called from many threads."""
 
-    def __init__(self) -> None:
-        self.folder: Path | None = None
-        """Where its file is, if it needs one; None for that of the system."""
-        self._lock = threading.Lock()
-        self._held: list[bytes] = []
-        self._file: IO[bytes] | None = None
-        self._edges: list[NDArray[np.int64]] = []
-        """Where each range of each run begins in the file, in hashes."""
+    folder: str | None = None
+    """Where its file is, if it needs one; None for that of the system."""
 
-    def add(self, hashes: Iterable[bytes]) -> bytes | None:
-        """Add some; return one of which another is known already, if that shows at once."""
+    def __init__(self) -> None:
+        self._lock, self._held = threading.Lock(), bytearray()
+        self._runs: SpooledTemporaryFile[bytes] | None = None
+        self._edges: list[NDArray[np.int64]] = []
+        """Where each range of each run begins."""
+
+    def add(self, hashes: Iterable[bytes]) -> None:
+        added = b"".join(hashes)
         with self._lock:
-            self._held += hashes
-            return self._end_run() if len(self._held) >= RUN_KEYS else None
+            self._held += added
+            if len(self._held) >= RUN_KEYS * HASH_BYTES:
+                self._end_run()
 
     def finish(self) -> bytes | None:
-        """Return one that occurs twice among all, and release the file; None if there is none."""
-        twice = self._end_run()
-        ranges = range(len(_EDGES) + 1 if len(self._edges) > 1 and twice is None else 0)
-        twice = next(filter(None, map(self._merge, ranges)), twice)
-        self.close()
-        return twice
+        """Return one that occurs twice among all; None if there is none."""
+        self._end_run()
+        step = 1 if len(self._edges) > 1 else _RANGES
+        for first in range(0, _RANGES, step):
+            run = _sort(b"".join(map(self._read, (edges[[first, first + step]] for edges in self._edges))))
+            twice: bytes = run[1:][run[1:] == run[:-1]][:1].tobytes()
+            if twice:
+                return twice
+        return None
 
     def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file, self._edges = None, []
+        if self._runs is not None:
+            self._runs.close()
 
-    def __del__(self) -> None:
-        self.close()
+    __del__ = close
 
-    def _end_run(self) -> bytes | None:
-        """Sort a run, and write it to the file, which only a second one needs."""
-        run, twice = _sort(self._held)
-        self._held = []
-        if len(run) < RUN_KEYS and self._file is None:
-            return twice
+    def _end_run(self) -> None:
+        """Sort what is held, and keep it: the first run in memory, all together in a file."""
+        run, self._held = _sort(self._held), bytearray()
         start = self._edges[-1][-1] if self._edges else 0
-        self._edges.append(start + np.concatenate([[0], np.searchsorted(run, _EDGES), [len(run)]]))
+        edges = np.concatenate([[0], np.searchsorted(run, _EDGES), [run.size]])
+        self._edges.append(start + HASH_BYTES * edges)
         try:
-            self._file = self._file or tempfile.TemporaryFile(dir=self.folder)  # noqa: SIM115 - `close` does
-            self._file.write(run.tobytes())
-            self._file.flush()
+            if self._runs is None:
+                self._runs = SpooledTemporaryFile(2 * run.nbytes, dir=self.folder)  # noqa: SIM115 - `close` does
+            self._runs.write(run.tobytes())
+            self._runs.flush()
         except OSError as error:
-            place = self.folder or tempfile.gettempdir()
-            remedy = "make room there" + ("" if self.folder else ", or set TMPDIR")
-            problem = f"{place}: keys cannot be compared in a file: {error.strerror}; {remedy}"
+            place, said = self.folder or gettempdir(), error.strerror
+            problem = f"{place}: keys cannot be compared in a file: {said}; make room there"
             raise OutputError(problem) from error
-        return twice
 
-    def _merge(self, number: int) -> bytes | None:
-        assert self._file is not None  # noqa: S101 - there are runs
-        pieces = []
-        for edges in self._edges:
-            begin, end = (HASH_BYTES * edges[number : number + 2]).tolist()
-            self._file.seek(begin)
-            pieces.append(self._file.read(end - begin))
-        return _sort(pieces)[1]
+    def _read(self, edges: NDArray[np.int64]) -> bytes:
+        assert self._runs is not None  # noqa: S101 - there are runs
+        self._runs.seek(edges[0])
+        return self._runs.read(edges[1] - edges[0])
 
 
-def _sort(parts: Iterable[bytes]) -> tuple[NDArray[np.bytes_], bytes | None]:
-    """Return hashes in order, and one that occurs twice."""
-    run = np.sort(np.frombuffer(b"".join(parts), _HASH))
-    return run, run[1:][run[1:] == run[:-1]][:1].tobytes() or None
+def _sort(hashes: bytes | bytearray) -> NDArray[np.bytes_]:
+    return np.sort(np.frombuffer(hashes, _HASH))

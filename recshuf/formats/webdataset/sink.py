@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import threading
 from contextlib import suppress
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from tarfile import TarInfo
@@ -119,14 +120,12 @@ def check_schema(schema: pa.Schema) -> None:
 def encode(batch: pa.RecordBatch) -> pa.LargeBinaryArray:
     """Return the rows of a table as records: a member for each value that is not null, in the order of the columns."""
     batch = batch.cast(pa.schema([pa.field(name, pa.large_binary()) for name in batch.schema.names]))
-    keys = batch.column(KEY).to_pylist()
-    columns = {name.encode(): batch.column(name).to_pylist() for name in batch.schema.names if name != KEY}
+    columns = {name.encode(): batch.column(name).to_pylist() for name in batch.schema.names}
+    keys = columns.pop(KEY.encode())
+    rows = zip(*columns.values(), strict=True) if columns else ((),) * len(keys)
     records = (
-        _encode(
-            key or b"",
-            [(suffix, column[row]) for suffix, column in columns.items() if column[row] is not None],
-        )
-        for row, key in enumerate(keys)
+        _encode(key or b"", [pair for pair in zip(columns, row, strict=True) if pair[1] is not None])
+        for key, row in zip(keys, rows, strict=True)
     )
     return pa.array(records, pa.large_binary())
 
@@ -148,45 +147,28 @@ def _encode(key: bytes, members: Sequence[tuple[bytes, bytes]]) -> bytes:
 class TarTarget(LineTarget):
     """Shards of one run. They give records keys of their own if the layout says so."""
 
-    sink_type: type[LineSink]
     open_stream = None  # type: ignore[assignment] # keys begin with the name of the shard, and repeats are told by files
 
     def __init__(self, schema: pa.Schema, layout: TarLayout | None, options: WriteOptions) -> None:
         if layout is None:
             check_schema(schema)
-        compression = layout.compression if layout else "none"
         # Native records, too, are taken in parts: what is made of a large batch is never all in memory.
-        own = LineLayout(b"\n", b"", compression)
+        own = LineLayout(b"\n", b"", layout.compression if layout else "none")
         super().__init__(".tar", own, options, (lambda batch: batch.column(0)) if layout else encode)
+        self.sink_type = partial(TarSink, self)  # type: ignore[assignment] # makes them
         self.is_table = layout is None
         self.sees_all = layout is None or not layout.renames
-        self._lock, self._keys = threading.Lock(), KeySet()
-        self._paths: list[Path] = []
+        self.keys, self.paths = KeySet(), list[Path]()
         self._names = layout.names if layout else ()
-        self.sink_type = TarSink
 
     def sink_bytes(self, threads: int) -> int:
         return super().sink_bytes(threads) + KEYS_BYTES
 
-    def _open(self, output: Output, threads: int) -> LineSink:
-        sink, path = cast("TarSink", super()._open(output, threads)), cast("Path", output.path)
-        sink.target, name = self, path.name.removesuffix(self.suffix)
-        sink.stem = re.sub(r"[^\w-]", "-", name, flags=re.ASCII)
-        with self._lock:
-            self._keys.folder = path.parent
-            self._paths.append(path)
-        return sink
-
-    def note_keys(self, keys: Sequence[bytes]) -> None:
-        self._check(self._keys.add(map(hash_key, keys)))
-
     def check_shards(self) -> None:
-        self._check(self._keys.finish())
-
-    def _check(self, twice: bytes | None) -> None:
+        twice = self.keys.finish()
         if twice is None:
             return
-        found = [*islice(_find_key([*self._names, *map(str, self._paths)], twice), 2)]
+        found = [*islice(_find_key([*self._names, *map(str, self.paths)], twice), 2)]
         names = " and ".join(name for name, _ in found if name in self._names)
         key, places = f"the key {found[0][1]}" if found else "a key", f" (in {names})" if names else ""
         raise ConversionError(
@@ -206,17 +188,22 @@ def _find_key(names: Iterable[str], twice: bytes) -> Iterator[tuple[str, str]]:
 class TarSink(LineSink):
     """One archive being written; keys that it makes begin with the name of the shard."""
 
-    target: TarTarget
-    stem: str
     _byte_count = 0
+
+    def __init__(self, target: TarTarget, output: Output, *others: Any) -> None:
+        super().__init__(output, *others)
+        self._target, path = target, cast("Path", output.path)
+        self._stem = re.sub(r"[^\w-]", "-", path.name.removesuffix(target.suffix), flags=re.ASCII)
+        target.keys.folder = str(path.parent)
+        target.paths.append(path)
 
     def _write_lines(self, lines: pa.LargeBinaryArray) -> None:
         records = list_records(lines)
-        if self.target.sees_all:
-            self.target.note_keys([find_key(one) for one in records])
+        if self._target.sees_all:
+            self._target.keys.add(hash_key(find_key(one)) for one in records)
         else:
             rows = enumerate(records, self._record_count)
-            made = [rename(one, f"{self.stem}_{row:09d}".encode()) for row, one in rows]
+            made = [rename(one, f"{self._stem}_{row:09d}".encode()) for row, one in rows]
             lines = pa.array(made, pa.large_binary())
         super()._write_lines(lines)
         self._byte_count += view_records(lines)[0].size

@@ -36,7 +36,7 @@ TOKEN_TYPE = FormatOption(
 class MegatronFormat(Format):
     """Pairs of `.bin` and `.idx`."""
 
-    layouts = ("recshuf.formats.megatron.source:MegatronLayout",)
+    layouts = ("recshuf.formats.megatron.pairs:MegatronLayout",)
     traits = Traits(
         "megatron",
         (".bin",),
@@ -52,12 +52,12 @@ class MegatronFormat(Format):
         return head.startswith(MAGIC)
 
     def open_source(self, inputs: Sequence[InputFile], options: ReadOptions) -> Source:
-        from recshuf.formats.megatron.source import MegatronSource
+        from recshuf.formats.megatron.pairs import MegatronSource
 
         return MegatronSource(inputs, options)
 
     def open_target(self, schema: pa.Schema, layout: Any, options: WriteOptions) -> Target:
-        from recshuf.formats.megatron.sink import open_target
+        from recshuf.formats.megatron.pairs import open_target
 
         wanted = TOKEN_TYPE.of(options)
         if layout is not None and wanted is not None:
@@ -76,7 +76,7 @@ class MegatronFormat(Format):
             raise UsageError(f"documents have several sequences, and one each in the store; {remedy}")
 
     def restore_decoder(self, stored: StoredInputs) -> Decoder:
-        from recshuf.formats.megatron.source import MegatronDecoder
+        from recshuf.formats.megatron.pairs import MegatronDecoder
 
         return MegatronDecoder(stored.layout, stored.names)
 

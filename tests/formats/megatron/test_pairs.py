@@ -14,7 +14,7 @@ import pytest
 
 import recshuf
 from recshuf.errors import ConversionError, InputError, RecshufWarning, UsageError
-from recshuf.formats.megatron import source
+from recshuf.formats.megatron import pairs
 from recshuf.job.report import SilentProgress
 from tests.formats.megatron.test_suite import TYPES, make_index, read_pair, write_pair
 from tests.support.effort import mostly_slow
@@ -85,7 +85,7 @@ def test_sequences_are_where_pointers_say(tmp_path: Path) -> None:
 def test_an_index_is_read_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts of 16,384 documents or 65,536 sequences would make a slow test."""
     for name in ("_DOCUMENTS", "_SEQUENCES"):
-        monkeypatch.setattr(source, name, 7)
+        monkeypatch.setattr(pairs, name, 7)
     documents = [[(*one, row % 5) for one in document] for row, document in enumerate(DOCUMENTS)]
     write_pair(tmp_path / "x.bin", documents, has_modes=True)
     recshuf.shuffle(tmp_path / "x.bin", tmp_path / "out.bin", seed=1, verify=True)

@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from recshuf.interfaces import Fragment, InputFile, ReadOptions, StoredInputs, WriteOptions
 
 
-HEAD_BYTES, TAIL_BYTES = 12, 4
+_HEAD = np.dtype([("length", "<u8"), ("checksum", "<u4")])
+HEAD_BYTES, TAIL_BYTES = _HEAD.itemsize, 4
 FRAME_BYTES = HEAD_BYTES + TAIL_BYTES
 _LENGTH = struct.Struct("<Q")
 _MASK = 0xA282EAD8
@@ -64,14 +65,14 @@ def mask(crcs: NDArray[np.uint32]) -> NDArray[np.uint32]:
     return ((crcs >> np.uint32(15)) | (crcs << np.uint32(17))) + np.uint32(_MASK)
 
 
-def checksum_lengths(lengths: NDArray[np.uint8]) -> NDArray[np.uint32]:
-    """Return the masked CRCs of lengths, shape ``(n, 8)``.
+def checksum_lengths(lengths: NDArray[np.uint64]) -> NDArray[np.uint32]:
+    """Return the masked CRCs of lengths.
 
-    >>> hex(checksum_lengths(np.array([[5, 0, 0, 0, 0, 0, 0, 0]], np.uint8))[0])
+    >>> hex(checksum_lengths(np.array([5], np.uint64))[0])
     '0x3e04b2ea'
     """
-    crcs = np.full(len(lengths), 0xFFFFFFFF, np.uint32)
-    for part in lengths.T:
+    crcs = np.full(lengths.size, 0xFFFFFFFF, np.uint32)
+    for part in np.array(lengths, "<u8")[:, None].view(np.uint8).T:
         crcs = _CRCS[(crcs ^ part) & 0xFF] ^ (crcs >> 8)
     return mask(~crcs)
 
@@ -95,16 +96,17 @@ def checksum_payloads(data: bytes, begins: Positions, ends: Positions) -> NDArra
     return mask(np.fromiter(crcs, np.uint32, begins.size))
 
 
-def _take(data: Bytes, begins: Positions, size: int) -> NDArray[np.uint8]:
-    """Return so many bytes from each of some places on, shape ``(n, size)``."""
-    return np.ascontiguousarray(np.lib.stride_tricks.sliding_window_view(data, size)[begins])
+def _take(data: Bytes, begins: Positions, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return the values of a type at some places."""
+    parts = np.lib.stride_tricks.sliding_window_view(data, dtype.itemsize)[begins]
+    return np.ascontiguousarray(parts).view(dtype)[:, 0]
 
 
 def find_bad_payloads(data: Bytes, offsets: Positions) -> Positions:
     """Return the ascending positions, among frames, of those with another payload than was written."""
     ends = offsets[1:] - TAIL_BYTES
-    written = _take(data, ends, TAIL_BYTES).view("<u4")[:, 0]
-    return np.flatnonzero(written != checksum_payloads(data.tobytes(), offsets[:-1] + HEAD_BYTES, ends))
+    found = checksum_payloads(data.tobytes(), offsets[:-1] + HEAD_BYTES, ends)
+    return np.flatnonzero(_take(data, ends, found.dtype.newbyteorder("<")) != found)
 
 
 def walk(data: Bytes) -> tuple[Positions, int]:
@@ -121,8 +123,8 @@ def walk(data: Bytes) -> tuple[Positions, int]:
     if not begins.size:
         return begins, -1
     ends = np.append(begins[1:], min(end, data.size + 1))
-    heads = _take(data, begins, HEAD_BYTES)
-    damaged = begins[heads[:, 8:].view("<u4")[:, 0] != checksum_lengths(heads[:, :8])]
+    heads = _take(data, begins, _HEAD)
+    damaged = begins[heads["checksum"] != checksum_lengths(heads["length"])]
     return ends[ends <= data.size], int(damaged[0]) if damaged.size else -1
 
 
@@ -165,8 +167,8 @@ class FrameReader(BlockReader):
 
 
 def _begins_frame(head: bytes) -> bool:
-    data = np.frombuffer(head[:HEAD_BYTES], np.uint8)
-    return data.size == HEAD_BYTES and bool(data[8:].view("<u4")[0] == checksum_lengths(data[None, :8])[0])
+    heads = np.frombuffer(head[:HEAD_BYTES], _HEAD) if len(head) >= HEAD_BYTES else np.empty(0, _HEAD)
+    return bool((heads["checksum"] == checksum_lengths(heads["length"])).any())
 
 
 class FrameCutter(FramedCutter):
@@ -249,9 +251,9 @@ def _check_schema(schema: pa.Schema) -> None:
 def _encode(batch: pa.RecordBatch) -> pa.LargeBinaryArray:
     kind, values = pa.large_binary(), take_values(batch, "TFRecord")
     data, offsets = view_records(values)
-    heads = np.empty((len(values), HEAD_BYTES), np.uint8)
-    heads[:, :8] = np.diff(offsets).astype("<u8")[:, None].view(np.uint8)
-    heads[:, 8:] = checksum_lengths(heads[:, :8]).astype("<u4")[:, None].view(np.uint8)
+    heads = np.empty(len(values), _HEAD)
+    heads["length"] = np.diff(offsets)
+    heads["checksum"] = checksum_lengths(heads["length"])
     tails = checksum_payloads(data.tobytes(), offsets[:-1], offsets[1:]).astype("<u4")
     before, behind = (
         wrap_values(part, pa.binary(size)).cast(kind)

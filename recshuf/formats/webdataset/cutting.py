@@ -122,11 +122,13 @@ def parse_name(name: bytes) -> tuple[bytes | None, bytes]:
 def _read_size(header: bytes, at: int) -> int:
     """Return the size in a header, whose sum of bytes, its own field taken for blanks, is right."""
     text = header[_CHECKSUM]
-    with suppress(ValueError):
-        size, whole = (int(field.split(b"\0", 1)[0], 8) for field in (header[_SIZE], text))
-        # The low half is 1 more than the sum, and found ten times as fast.
-        if size >= 0 and adler32(header) & 0xFFFF == (whole - 8 * 32 + sum(text) + 1) % 65521:
-            return size
+    try:
+        size, whole = int(header[_SIZE].rstrip(b"\0 "), 8), int(text.rstrip(b"\0 "), 8)
+    except ValueError:
+        size, whole = -1, 0
+    # The low half is 1 more than the sum, and found ten times as fast.
+    if size >= 0 and adler32(header) & 0xFFFF == (whole - 8 * 32 + sum(text) + 1) % 65521:
+        return size
     with suppress(HeaderError):  # numbers in base 256, and sums of signed bytes
         if (size := TarInfo.frombuf(header, "utf-8", "surrogateescape").size) >= 0:
             return size
@@ -165,6 +167,8 @@ def show(name: bytes) -> str:
 
 def lower(suffix: bytes) -> bytes:
     """Return a suffix in small letters, as readers know it."""
+    if suffix.isascii():
+        return suffix.lower()
     return suffix.decode("utf-8", "surrogateescape").lower().encode("utf-8", "surrogateescape")
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import threading
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -165,7 +165,8 @@ class TarTarget(LineTarget):
         return super().sink_bytes(threads) + KEYS_BYTES
 
     def check_shards(self) -> None:
-        twice = self.keys.finish()
+        with closing(self.keys) as keys:
+            twice = keys.finish()
         if twice is None:
             return
         found = [*islice(_find_key([*self._names, *map(str, self.paths)], twice), 2)]

@@ -135,7 +135,8 @@ class TarSource(LineSource):
 
     def reading_bytes(self, block_bytes: int) -> int:
         window_bytes = max(one.window_bytes for one in self._lines)
-        return 3 * block_bytes + window_bytes + KEYS_BYTES + _READING_BYTES
+        # The last part is for the members that are found: of some without content, as much as a block.
+        return 3 * block_bytes + window_bytes + KEYS_BYTES + _READING_BYTES + block_bytes
 
     def decoder(self) -> Decoder:
         from recshuf.formats.webdataset.sink import TarDecoder
@@ -213,7 +214,7 @@ class TarReader(BlockReader):
             else:
                 begin = one
         last = max((one.end for one in members[-2:] if one.end <= data.size), default=begin)
-        self._groups = group_members(one for one in members if one.key is not None)
+        self._groups = group_members(members)
         self._edges = [begin, *(group[-1].end for group in self._groups[:-1])]
         start = self._edges[-1]
         if members and members[-1].end > data.size and members[-1].end - start > self._limit.max_bytes:

@@ -113,6 +113,17 @@ def edit(content: bytes, at: int, new: bytes, *, sums: bool = True) -> bytes:
     return bytes(head) + content[512:]
 
 
+def test_sizes_in_base_256_and_sums_of_signed_bytes_are_read(tmp_path: Path) -> None:
+    content = make_tar([("é.jpg", b"1"), ("é.txt", b"2")])
+    large = edit(content, 124, b"\x80" + bytes(10) + b"\1")
+    signed = (
+        sum(content[:148]) + 8 * 32 + sum(content[156:512]) - 256 * sum(byte > 127 for byte in content[:512])
+    )
+    old = edit(content, 148, b"%06o\0 " % signed, sums=False)
+    expected = read_samples(content)
+    assert [shuffle(tmp_path, one, overwrite=True) for one in (large, old)] == [expected] * 2
+
+
 def make_odd(kind: bytes, **fields: Any) -> bytes:
     return make_tar([("a.jpg", b"")], type=kind, linkname="b.jpg", **fields)
 

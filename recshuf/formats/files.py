@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
+from recshuf.errors import InputError, RecshufError
 from recshuf.interfaces import Sink, Target
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from contextlib import ExitStack
     from io import FileIO
     from pathlib import Path
@@ -18,6 +19,24 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from recshuf.interfaces import Handle
+
+
+DAMAGED = "fetch or write the file again"
+
+
+@contextmanager
+def explained(
+    name: str, problem: str, place: str | Callable[[], str] | None = None, remedy: str | None = DAMAGED
+) -> Iterator[None]:
+    """Turn what a library says of a bad file into an `InputError` that names it."""
+    try:
+        yield
+    except RecshufError:
+        raise
+    except Exception as error:
+        said = " ".join(str(error).split())[:300]
+        place = place() if callable(place) else place
+        raise InputError(name, f"{problem}: {said}", place=place, remedy=remedy) from error
 
 
 def fill(handle: Handle, offset: int, into: NDArray[np.uint8]) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from recshuf.formats.options import DATASETS, KEEP_OTHERS
@@ -18,12 +17,6 @@ if TYPE_CHECKING:
 
 MAGIC = b"\x93NUMPY"
 _ZIP = b"PK\3\4"
-
-
-def _parse_shape(text: str) -> str:
-    if not all(axis.isdecimal() for axis in text.split(",")):
-        raise ValueError("give whole numbers, such as 3,224")
-    return text
 
 
 RECORD_BYTES = FormatOption(
@@ -44,7 +37,7 @@ DTYPE = FormatOption(
 RECORD_SHAPE = FormatOption(
     "record_shape",
     "Binary: axes of a record, with --dtype: --dtype uint16 --record-shape 2048 is --dtype uint16[2048]. "
-    "Default: those of --dtype, or one number.", "N,M", _parse_shape, group="Input",
+    "Default: those of --dtype, or one number.", "N,M", group="Input",
 )  # fmt: skip
 
 
@@ -58,13 +51,14 @@ class _ArrayFormat(Format):
 
         return FixedSource(inputs, options, is_npy=self.traits.name == "npy")
 
-    def open_target(self, schema: pa.Schema, layout: Any, options: WriteOptions) -> Target:  # noqa: ARG002 - none applies
-        from recshuf.formats.arrays.fixed import FixedSink
+    def open_target(self, schema: pa.Schema, layout: Any, options: WriteOptions) -> Target:
+        from recshuf.formats.arrays import archive, fixed
         from recshuf.formats.arrays.layout import find_layout
-        from recshuf.formats.files import FileTarget
 
-        known = layout or find_layout(schema, is_npy=self.traits.name == "npy")
-        return FileTarget(self.traits.suffixes[0], partial(FixedSink, layout=known), 1 << 20)
+        layout = layout or find_layout(schema, self.traits.name)
+        if self.traits.name == "npz":
+            return archive.open_target(layout, options)
+        return fixed.open_target(self.traits.suffixes[0], layout)
 
     def restore_decoder(self, stored: StoredInputs) -> Decoder:
         from recshuf.formats.arrays.layout import ArrayDecoder
@@ -120,12 +114,6 @@ class NpzFormat(_ArrayFormat):
         from recshuf.formats.arrays.archive import ArchiveSource
 
         return ArchiveSource(inputs, options)
-
-    def open_target(self, schema: pa.Schema, layout: Any, options: WriteOptions) -> Target:
-        from recshuf.formats.arrays.archive import open_target
-        from recshuf.formats.arrays.layout import find_archive_layout
-
-        return open_target(layout or find_archive_layout(schema), options)
 
 
 NPY, NPZ, BINARY = NpyFormat(), NpzFormat(), BinaryFormat()

@@ -7,13 +7,11 @@ another way, and ZIP has a checksum of each array, which counts at its end. An a
 from __future__ import annotations
 
 import io
-import lzma
 import shutil
 import tempfile
 import zipfile
-import zlib
 from contextlib import ExitStack, contextmanager
-from fnmatch import fnmatchcase
+from fnmatch import filter as match
 from functools import partial
 from typing import IO, TYPE_CHECKING, NamedTuple
 
@@ -22,58 +20,43 @@ import pyarrow as pa
 import xxhash
 
 from recshuf.errors import InputError, UsageError
-from recshuf.formats.arrays.fixed import ArraySource
-from recshuf.formats.arrays.layout import (
-    DAMAGED,
-    ArchiveLayout,
-    Header,
-    count_header,
-    list_bytes,
-    make_header,
-    parse_header,
-)
-from recshuf.formats.files import FileSink, FileTarget, write_all
+from recshuf.formats.arrays.fixed import ArraySink, ArraySource
+from recshuf.formats.arrays.layout import ArchiveLayout, Array, read_header
+from recshuf.formats.files import DAMAGED, FileTarget, explained
 from recshuf.formats.options import DATASETS, KEEP_OTHERS
-from recshuf.interfaces import RowFragment
-from recshuf.storage.reading.local import opener_of, read_head
+from recshuf.interfaces import RowFragment, open_raw
+from recshuf.records.arrays import wrap_values
 from recshuf.system.files import BehindFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from recshuf.interfaces import Fragment, InputFile, ReadOptions, WriteOptions
 
 
 _BUFFER_BYTES = 1 << 20
-_MOST_OTHERS_BYTES = 64 << 20
 _SHARE = 4
-"""Share of the memory limit that arrays in Fortran's order may take."""
+"""Share of the memory limit that arrays which are read whole may take."""
 _END, _ENCRYPTED = ".npy", 1
-_FAULTS = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, ValueError, KeyError, RuntimeError)  # fmt: skip
 _LONG = (1 << 31) - 1
 """ZIP needs longer sizes from here on, which not every reader of archives knows."""
 
 
-class _Array(NamedTuple):
-    info: zipfile.ZipInfo
-    header: Header
-
-
 class _File(NamedTuple):
     file: InputFile
-    arrays: dict[str, _Array]
+    arrays: dict[str, Array]
     """Those of the record, by name."""
+    is_packed: bool
     others: dict[str, bytes]
     """Those that every shard repeats, each as a file of NumPy."""
+    whole_bytes: int
+    """Bytes of the arrays that are read whole."""
 
     @property
     def rows(self) -> int:
-        return next(iter(self.arrays.values())).header.rows
-
-    @property
-    def whole_bytes(self) -> int:
-        return sum(header.byte_count for _, header in self.arrays.values() if header.by_columns)
+        return next(iter(self.arrays.values())).rows
 
 
 class ArchiveSource(ArraySource):
@@ -83,20 +66,16 @@ class ArchiveSource(ArraySource):
     """
 
     def __init__(self, inputs: Sequence[InputFile], options: ReadOptions) -> None:
-        first = _look_into(inputs[0], options, None)
-        names = tuple(first.arrays)
-        self._files = [first, *(_look_into(file, options, names) for file in inputs[1:])]
+        first = _look_into(inputs[0], options)
+        chosen = options.found({DATASETS: tuple(first.arrays)})
+        self._files = [first, *(_look_into(file, chosen) for file in inputs[1:])]
         for file in self._files:
             _check_same(first, file)
-            _check_memory(file, options)
         if KEEP_OTHERS.of(options):
-            self.options = options.found({DATASETS: names})
-        is_packed = any(array.info.compress_type != zipfile.ZIP_STORED for array in first.arrays.values())
-        self.compression = "gzip" if is_packed else "none"
-        layouts = tuple(array.header.layout for array in first.arrays.values())
-        layout = ArchiveLayout(names, layouts, self.compression, first.others)
-        if not layout.row_bytes:
-            raise InputError(first.file.name, "its records have no bytes", remedy="leave it out")
+            self.options = chosen
+        self.compression = "gzip" if first.is_packed else "none"
+        layouts = tuple(array.layout for array in first.arrays.values())
+        layout = ArchiveLayout(tuple(first.arrays), layouts, self.compression, first.others)
         super().__init__([(file.file, file.rows) for file in self._files], layout, options)
         self.repeated = {name: xxhash.xxh3_128_hexdigest(content) for name, content in first.others.items()}
         if counting := ", ".join(_find_counting(first)):
@@ -105,17 +84,21 @@ class ArchiveSource(ArraySource):
             )
 
     def fragments(self, input_index: int, block_bytes: int, max_record_bytes: int) -> Iterator[Fragment]:
-        file, limits = self._files[input_index], self._options.limit(block_bytes, max_record_bytes)
+        (file, arrays, *_), limits = (
+            self._files[input_index],
+            self._options.limit(block_bytes, max_record_bytes),
+        )
         with ExitStack() as cleanup:
-            archive = cleanup.enter_context(_opened(file.file))
-            readers = [
-                _ArrayReader(file.file.name, name, file.arrays[name], archive, cleanup)
-                for name in self.layout.names
-            ]
+            archive = cleanup.enter_context(_opened(file))
+            streams = [_open_array(file, name, arrays[name], archive, cleanup) for name in arrays]
             for first, count in self._cut(input_index, limits):
-                columns = [reader.read(first, count) for reader in readers]
+                columns = []
+                for name, stream, kind in zip(arrays, streams, self.schema.types, strict=True):
+                    with _explained(file, name):
+                        content = np.frombuffer(stream.read(count * kind.byte_width), np.uint8)
+                        columns.append(wrap_values(content.reshape(count, kind.byte_width), kind))
                 batch = pa.RecordBatch.from_arrays(columns, schema=self.schema)
-                yield RowFragment(file.file.name, first, count, batch.slice, limits)
+                yield RowFragment(file.name, first, count, batch.slice, limits)
 
     def reading_bytes(self, block_bytes: int) -> int:
         """Return the memory of a block, as stored and decompressed, and of the arrays that are read whole."""
@@ -123,156 +106,114 @@ class ArchiveSource(ArraySource):
         return 2 * block + 2 * max(file.whole_bytes for file in self._files)
 
 
-class _ArrayReader:
-    def __init__(
-        self, file_name: str, name: str, array: _Array, archive: zipfile.ZipFile, cleanup: ExitStack
-    ) -> None:
-        info, header = array
-        self._file_name, self._place, self._size = file_name, f"array {name!r}", header.layout.row_bytes
-        self._whole: np.ndarray[tuple[int, ...], np.dtype[np.void]] | None = None
-        with _explained(file_name, self._place):
-            self._stream: IO[bytes] = cleanup.enter_context(archive.open(info))
-            self._stream.read(header.start)
-            if header.by_columns:
-                items = np.frombuffer(self._stream.read(), np.dtype((np.void, header.dtype.itemsize)))
-                self._whole = items.reshape(header.shape, order="F")
-
-    def read(self, first: int, count: int) -> pa.FixedSizeBinaryArray:
-        """Return the next rows, `first` among them the first; the last ones bring the checksum."""
-        with _explained(self._file_name, self._place):
-            if self._whole is None:
-                content: bytes = self._stream.read(count * self._size)
-            else:
-                content = self._whole[first : first + count].tobytes()
-            if len(content) != count * self._size:
-                raise EOFError("it ends before its last row")
-        return pa.Array.from_buffers(pa.binary(self._size), count, [None, pa.py_buffer(content)])
-
-
-@contextmanager
-def _explained(name: str, place: str | None = None) -> Iterator[None]:
-    """Turn what is said of a bad archive into an `InputError` that names it."""
-    try:
-        yield
-    except InputError:
-        raise
-    except _FAULTS as error:
-        problem = f"cannot be read as an archive of NumPy: {' '.join(str(error).split())[:200]}"
-        raise InputError(name, problem, place=place, remedy=DAMAGED) from error
+def _explained(file: InputFile, name: str | None = None) -> AbstractContextManager[None]:
+    return explained(file.name, "cannot be read as an archive of NumPy", name and f"array {name!r}")
 
 
 @contextmanager
 def _opened(file: InputFile) -> Iterator[zipfile.ZipFile]:
     with ExitStack() as cleanup:
-        with _explained(file.name):
-            raw = cleanup.enter_context(io.BufferedReader(opener_of(file).open_raw(), _BUFFER_BYTES))
+        with _explained(file):
+            raw = cleanup.enter_context(io.BufferedReader(open_raw(file), _BUFFER_BYTES))
             archive = cleanup.enter_context(zipfile.ZipFile(raw))
         yield archive
 
 
-def _look_into(file: InputFile, options: ReadOptions, names: Sequence[str] | None) -> _File:
-    """Return the arrays of an input; `names` are those of the record, once the first input has told them."""
-    if not read_head(file, 1):
-        raise InputError(file.name, "is empty (0 bytes), not an archive of NumPy")
+def _open_array(
+    file: InputFile, name: str, array: Array, archive: zipfile.ZipFile, cleanup: ExitStack
+) -> IO[bytes]:
+    """Return the rows of an array in C's order; the last ones bring the checksum."""
+    with _explained(file, name):
+        stream = cleanup.enter_context(archive.open(name + _END))
+        stream.read(array.start)
+        if not array.by_columns:
+            return stream
+        items = np.frombuffer(stream.read(), np.uint8)
+        return io.BytesIO(array.order(items, array.rows).tobytes())
+
+
+def _look_into(file: InputFile, options: ReadOptions) -> _File:
+    """Return the arrays of an input."""
+    arrays: dict[str, Array] = {}
     with _opened(file) as archive:
-        arrays: dict[str, _Array] = {}
         for info in archive.infolist():
             name = info.filename.removesuffix(_END)
-            array = _read_header(file.name, name, archive, info)
             if name in arrays:
                 raise InputError(file.name, f"holds two arrays {name!r}", remedy="write it again with one")
-            arrays[name] = array
-        if not arrays:
-            raise InputError(file.name, "holds no arrays", remedy="leave it out")
-        chosen = _choose(file.name, arrays, options) if names is None else _take(file.name, arrays, names)
+            arrays[name] = _read_header(file, name, archive, info)
+        chosen = _choose(file.name, arrays, options)
         others = [name for name in arrays if name not in chosen] if KEEP_OTHERS.of(options) else []
-        if sum(arrays[name].info.file_size for name in others) > _MOST_OTHERS_BYTES:
-            problem = f"its arrays {', '.join(others)} are longer than the {_MOST_OTHERS_BYTES:,} bytes that shards repeat"
-            remedy = "choose arrays with --datasets, without --keep-others"
+        whole = [
+            array for name, array in arrays.items() if name in others or (array.by_columns and name in chosen)
+        ]
+        whole_bytes, room = (
+            sum(array.byte_count for array in whole),
+            (options.memory_bytes or 1 << 63) // _SHARE,
+        )
+        if whole_bytes > room:
+            problem = f"its copies and arrays in Fortran's order are read whole, which takes {whole_bytes:,} bytes of the {room:,} allowed"
+            remedy = "raise --memory, or save what numpy.ascontiguousarray gives"
             raise InputError(file.name, problem, remedy=remedy)
         content = {}
         for name in others:
-            with _explained(file.name, f"array {name!r}"):
-                content[name] = archive.read(arrays[name].info)
-    return _File(file, chosen, content)
+            with _explained(file, name):
+                content[name] = archive.read(name + _END)
+        is_packed = any(archive.getinfo(name + _END).compress_type for name in chosen)
+    return _File(file, chosen, is_packed, content, whole_bytes)
 
 
-def _read_header(file_name: str, name: str, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> _Array:
+def _read_header(file: InputFile, name: str, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Array:
     place = f"array {name!r}"
     if info.flag_bits & _ENCRYPTED:
-        raise InputError(file_name, "is encrypted", place=place, remedy="decrypt it")
-    if not info.filename.endswith(_END):
+        raise InputError(file.name, "is encrypted", place=place, remedy="decrypt it")
+    if info.filename == name:
         remedy = "leave it out of the archive"
-        raise InputError(file_name, "is no array of NumPy by its name", place=place, remedy=remedy)
-    with _explained(file_name, place), archive.open(info) as stream:
-        head = stream.read(12)
-        head += stream.read(count_header(head) - 12)
-    header = parse_header(file_name, place, head)
-    if info.file_size - header.start != header.byte_count:
-        problem = f"holds {info.file_size - header.start:,} bytes, and its values take {header.byte_count:,}"
-        raise InputError(file_name, problem, place=place, remedy=DAMAGED)
-    return _Array(info, header)
+        raise InputError(file.name, "is no array of NumPy by its name", place=place, remedy=remedy)
+    with _explained(file, name), archive.open(info) as stream:
+        array = read_header(file.name, place, stream)
+    if (byte_count := info.file_size - array.start) != array.byte_count:
+        problem = f"holds {byte_count:,} bytes, and its values take {array.byte_count:,}"
+        raise InputError(file.name, problem, place=place, remedy=DAMAGED)
+    return array
 
 
-def _choose(file_name: str, arrays: Mapping[str, _Array], options: ReadOptions) -> dict[str, _Array]:
+def _choose(file_name: str, arrays: Mapping[str, Array], options: ReadOptions) -> dict[str, Array]:
     """Return the arrays of the record: those that are asked for, or all, of one length."""
     names, datasets = [*arrays], DATASETS.of(options)
     if datasets is not None:
-        found = [[name for name in arrays if fnmatchcase(name, wanted)] for wanted in datasets]
-        unknown = next((wanted for wanted, some in zip(datasets, found, strict=True) if not some), None)
-        if unknown is not None:
-            raise UsageError(f"no array {unknown!r} in {file_name}; there are {', '.join(arrays)}")
-        names = [*dict.fromkeys(name for some in found for name in some)]
+        found = {wanted: [wanted] if wanted in arrays else match(arrays, wanted) for wanted in datasets}
+        if unknown := [wanted for wanted in found if not found[wanted]]:
+            raise UsageError(f"no array {unknown[0]!r} in {file_name}; there are {', '.join(arrays)}")
+        names = [*dict.fromkeys(name for some in found.values() for name in some)]
     by_length: dict[int, list[str]] = {}
     for name in names:
-        by_length.setdefault(arrays[name].header.rows, []).append(name)
-    singles = by_length.pop(-1, [])
-    if not by_length:
-        problem = "holds single values only, and no records along an axis"
+        by_length.setdefault(arrays[name].rows, []).append(name)
+    if not by_length.keys() - {-1}:
+        problem = "holds single values only, and no records along an axis" if arrays else "holds no arrays"
         raise InputError(file_name, problem, remedy="leave it out")
 
-    def measure(names: Sequence[str]) -> tuple[int, int]:
-        return len(names), sum(arrays[name].header.byte_count for name in names)
+    def rank(length: int) -> tuple[bool, int, int]:
+        some = by_length[length]
+        return length >= 0, len(some), sum(arrays[name].byte_count for name in some)
 
-    commonest = max(by_length.values(), key=measure)
+    commonest = by_length[max(by_length, key=rank)]
     is_free = KEEP_OTHERS.of(options) and datasets is None
-    if (singles or len(by_length) > 1) and not is_free:
-        rows = {name: arrays[name].header.rows for name in names}
+    if len(by_length) > 1 and not is_free:
+        rows = {name: arrays[name].rows for name in names}
         lengths = ", ".join(f"{name} {'a single value' if n < 0 else f'{n:,}'}" for name, n in rows.items())
         remedy = f"choose those of the record, as --datasets {','.join(commonest)}; --keep-others copies the rest to every shard"
         raise InputError(file_name, f"holds arrays of several lengths: {lengths}", remedy=remedy)
     return {name: arrays[name] for name in commonest}
 
 
-def _take(file_name: str, arrays: Mapping[str, _Array], names: Sequence[str]) -> dict[str, _Array]:
-    missing = next((name for name in names if name not in arrays), None)
-    if missing is not None:
-        problem = f"has no array {missing!r}, and the first input has one"
-        raise InputError(file_name, problem, remedy="shuffle it apart")
-    lengths = {arrays[name].header.rows for name in names}
-    if len(lengths) > 1 or -1 in lengths:
-        raise InputError(file_name, f"its arrays {', '.join(names)} have several lengths", remedy=DAMAGED)
-    return {name: arrays[name] for name in names}
-
-
 def _check_same(first: _File, file: _File) -> None:
     for name, array in first.arrays.items():
-        other, place = file.arrays[name].header.layout, f"array {name!r}"
-        array.header.layout.check_same(other, file.file.name, first.file.name, place)
+        other = file.arrays[name].layout
+        array.layout.check_same(other, file.file.name, first.file.name, f"array {name!r}")
     for name in sorted(first.others.keys() | file.others.keys()):
         if first.others.get(name) != file.others.get(name):
             problem = f"differs from that of {first.file.name}, and every shard repeats one"
             raise InputError(file.file.name, problem, place=f"array {name!r}", remedy="shuffle them apart")
-
-
-def _check_memory(file: _File, options: ReadOptions) -> None:
-    if options.memory_bytes is not None and file.whole_bytes > options.memory_bytes // _SHARE:
-        problem = (
-            f"its arrays in Fortran's order are read whole, which takes {file.whole_bytes:,} bytes of the "
-            f"{options.memory_bytes // _SHARE:,} allowed"
-        )
-        remedy = "raise --memory, or save what numpy.ascontiguousarray gives"
-        raise InputError(file.file.name, problem, remedy=remedy)
 
 
 def _find_counting(file: _File) -> Iterator[str]:
@@ -291,33 +232,24 @@ def open_target(layout: ArchiveLayout, options: WriteOptions) -> FileTarget:
     return FileTarget(".npz", open_sink, 2 * _BUFFER_BYTES + sum(map(len, layout.others.values())))
 
 
-class ArchiveSink(FileSink):
+class ArchiveSink(ArraySink):
     """One archive being written. As an array stands in it as a whole, each is written to a file without a name first."""
 
     def __init__(self, path: Path, layout: ArchiveLayout, method: int, level: int | None) -> None:
         self._layout, self._method, self._level = layout, method, level
         with ExitStack() as files:
             self._file = files.enter_context(BehindFile(path, "xb"))
-            self._parts = [
+            parts = [
                 files.enter_context(tempfile.TemporaryFile("w+b", 0, dir=path.parent)) for _ in layout.arrays
             ]
-            super().__init__(files)
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        for place, part in enumerate(self._parts):
-            write_all(part, list_bytes(batch, place))
-        self._count += batch.num_rows
+            super().__init__(files, parts, layout)
 
     def _complete(self) -> None:
-        layout = self._layout
+        super()._complete()
+        copies = zip(self._layout.others, map(io.BytesIO, self._layout.others.values()), strict=True)
         with zipfile.ZipFile(self._file, "w", self._method, compresslevel=self._level) as archive:
-            for name, array, part in zip(layout.names, layout.arrays, self._parts, strict=True):
-                header = make_header(array, self._count)
-                is_long = len(header) + part.tell() >= _LONG
+            for name, part in (*zip(self._layout.names, self._parts, strict=True), *copies):
+                is_long = part.seek(0, io.SEEK_END) >= _LONG
                 part.seek(0)
                 with archive.open(f"{name}{_END}", "w", force_zip64=is_long) as member:
-                    member.write(header)
                     shutil.copyfileobj(part, member, _BUFFER_BYTES)
-            for name, content in layout.others.items():
-                with archive.open(f"{name}{_END}", "w") as member:
-                    member.write(content)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack, closing
+import io
+from contextlib import ExitStack, closing, suppress
+from dataclasses import replace
 from functools import partial
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,40 +15,29 @@ import pyarrow as pa
 from recshuf.errors import InputError, UsageError
 from recshuf.formats.arrays import DTYPE, HEADER_BYTES, MAGIC, RECORD_BYTES, RECORD_SHAPE
 from recshuf.formats.arrays.layout import (
-    DAMAGED,
-    HEAD_BYTES,
+    Array,
     ArrayDecoder,
-    ArrayValueReader,
     FixedLayout,
-    count_header,
     find_layout,
     list_bytes,
     make_header,
-    parse_header,
+    read_header,
 )
-from recshuf.formats.files import FileSink, fill, write_all
-from recshuf.interfaces import InputSummary, RowFragment, Source, open_input
-from recshuf.records.arrays import wrap_values
+from recshuf.formats.files import DAMAGED, FileSink, FileTarget, fill, write_all
+from recshuf.interfaces import InputSummary, RowFragment, Source, open_input, open_raw
+from recshuf.records.arrays import split_path, wrap_values
 from recshuf.system.files import BehindFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from io import FileIO
     from pathlib import Path
-
-    from numpy.typing import NDArray
 
     from recshuf.formats.arrays.layout import Layout
     from recshuf.interfaces import BatchLimits, Decoder, Fragment, InputFile, ReadOptions, ValueReader
 
 
-class _File(NamedTuple):
-    file: InputFile
-    start: int
-    """Where the records begin."""
-    rows: int
-    layout: FixedLayout
-    by_columns: bool = False
-    """Whether items lie column by column, in Fortran's order; `shape` is that of a record."""
+_HEAD_BYTES = 64 << 10
 
 
 class ArraySource(Source):
@@ -55,11 +46,11 @@ class ArraySource(Source):
     layout: Layout
 
     def __init__(self, inputs: Sequence[tuple[InputFile, int]], layout: Layout, options: ReadOptions) -> None:
+        if not layout.row_bytes:
+            raise InputError(inputs[0][0].name, "its records have no bytes", remedy="leave it out")
         self.layout, self.schema, self._options = layout, layout.schema, options
         self.inputs = tuple(
-            InputSummary(
-                file.name, file.stamp.size if file.stamp else None, rows, True, rows * layout.row_bytes
-            )
+            InputSummary(file.name, file.stamp and file.stamp.size, rows, True, rows * layout.row_bytes)
             for file, rows in inputs
         )
 
@@ -78,7 +69,17 @@ class ArraySource(Source):
         return ArrayDecoder(self.layout)
 
     def value_reader(self, paths: Sequence[str]) -> ValueReader:
-        return ArrayValueReader(self.layout, [one.name for one in self.inputs], paths)
+        from recshuf.formats.texts import TableValueReader  # imports what runs without fields do not need
+
+        layout, places = self.layout, None
+        if not isinstance(layout, FixedLayout):  # other arrays may have no table form
+            places = sorted({layout.names.index(split_path(path, layout.names)[0]) for path in paths})
+            names, arrays = zip(
+                *((layout.names[place], layout.arrays[place]) for place in places), strict=True
+            )
+            layout = replace(layout, names=names, arrays=arrays)
+        decoder = ArrayDecoder(layout, keeps_bytes=True)
+        return TableValueReader(decoder, [one.name for one in self.inputs], paths, places)
 
 
 class FixedSource(ArraySource):
@@ -88,173 +89,162 @@ class FixedSource(ArraySource):
     """
 
     def __init__(self, inputs: Sequence[InputFile], options: ReadOptions, *, is_npy: bool) -> None:
-        self._files = [_open_npy(file) if is_npy else _open_binary(file, options) for file in inputs]
-        first = self._files[0]
-        for file in self._files:
-            _check_same(first, file)
-        super().__init__([(file.file, file.rows) for file in self._files], first.layout, options)
-        if places := _count_places(first):
-            problem = f"{first.file.name}: its header seems to count the records (byte {places[0]})"
+        self._arrays = [_open_npy(file) if is_npy else _open_binary(file, options) for file in inputs]
+        first, name = self._arrays[0], inputs[0].name
+        counting = [_find_count(array) for array in self._arrays]
+        for file, array, counts in zip(inputs, self._arrays, counting, strict=True):
+            if is_npy:
+                first.layout.check_same(array.layout, file.name, name)
+            elif first.layout.header != array.layout.header and counts is counting[0] is None:
+                problem = f"its header differs from that of {name}, and shards have one"
+                raise InputError(file.name, problem, remedy="shuffle the files apart")
+        self._files, rows = inputs, [array.rows for array in self._arrays]
+        super().__init__([*zip(inputs, rows, strict=True)], first.layout, options)
+        if counting[0] is not None:
+            problem = f"{name}: its header seems to count the records (byte {counting[0]})"
             self.notes = (f"{problem}; every shard gets the header as it is, so correct the count there",)
 
     def fragments(self, input_index: int, block_bytes: int, max_record_bytes: int) -> Iterator[Fragment]:
-        file, limits = self._files[input_index], self._options.limit(block_bytes, max_record_bytes)
+        file, array = self._files[input_index], self._arrays[input_index]
+        limits = self._options.limit(block_bytes, max_record_bytes)
         for first, count in self._cut(input_index, limits):
-            yield RowFragment(file.file.name, first, count, partial(_read_rows, file, first, count), limits)
+            yield RowFragment(file.name, first, count, partial(_read_rows, file, array, first, count), limits)
 
     def skips_fragments(self, input_index: int) -> bool:  # noqa: ARG002 # all inputs are alike
         return True
 
     def reading_bytes(self, block_bytes: int) -> int:
-        copies = 2 if any(file.by_columns for file in self._files) else 1
+        copies = 2 if any(array.by_columns for array in self._arrays) else 1
         return copies * max(block_bytes, self.layout.row_bytes)
 
 
-def _read_rows(file: _File, first: int, count: int) -> pa.RecordBatch:
-    layout = file.layout
-    items = prod(layout.shape) if file.by_columns else 1
-    width = layout.row_bytes // items
-    content = np.empty((items, count * width), np.uint8)
-    with closing(open_input(file.file)) as handle:
-        for item in range(items):
-            place = file.start + (item * file.rows + first) * width
-            if fill(handle, place, content[item]):
-                problem = "ends before its last record"
-                raise InputError(file.file.name, problem, place=f"row {first}", remedy=DAMAGED)
-    if file.by_columns:
-        content = _turn(content.reshape(*reversed(layout.shape), count, width))
-    column = wrap_values(content.reshape(count, layout.row_bytes), pa.binary(layout.row_bytes))
-    return pa.RecordBatch.from_arrays([column], schema=layout.schema)
-
-
-def _turn(content: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Return rows, of which the items lay side by side, in C's order, given all axes in Fortran's and the bytes of an item."""
-    *axes, width = range(content.ndim)
-    return np.ascontiguousarray(content.transpose(*reversed(axes), width))
-
-
-def _open_npy(file: InputFile) -> _File:
-    """Return a file of NumPy, once its header is read."""
+def _read_rows(file: InputFile, array: Array, first: int, count: int) -> pa.RecordBatch:
+    size = array.layout.row_bytes
+    items = prod(array.layout.shape) if array.by_columns else 1
+    content = np.empty((items, count * size // items), np.uint8)
     with closing(open_input(file)) as handle:
-        size, head = handle.stamp.size, handle.read_at(0, HEAD_BYTES)
+        for item, part in enumerate(content):
+            place = array.start + (item * array.rows + first) * (size // items)
+            if fill(handle, place, part):
+                problem = "ends before its last record"
+                raise InputError(file.name, problem, place=f"row {first}", remedy=DAMAGED)
+    rows = array.order(content, count) if array.by_columns else content.reshape(count, size)
+    return pa.RecordBatch.from_arrays([wrap_values(rows, pa.binary(size))], schema=array.layout.schema)
+
+
+def _open_npy(file: InputFile) -> Array:
+    """Return the array of a file of NumPy, once its header is read."""
+    with io.BufferedReader(open_raw(file), _HEAD_BYTES) as stream:
+        head = stream.peek(len(MAGIC))
         if not head:
             raise InputError(file.name, "is empty (0 bytes), not an array of NumPy")
         if not head.startswith(MAGIC):
             remedy = "a dump of numbers alone is read with --format binary and --record-bytes BYTES"
             raise InputError(file.name, "has no header of NumPy", remedy=remedy)
-        if count_header(head) > len(head):
-            head = handle.read_at(0, count_header(head))
-    header = parse_header(file.name, None, head)
-    rows, layout = header.rows, header.layout
-    if rows < 0:
+        array = read_header(file.name, None, stream)
+        byte_count = stream.seek(0, io.SEEK_END) - array.start
+    if array.rows < 0:
         problem = "holds a single value, and no records along an axis"
         raise InputError(file.name, problem, remedy="leave it out")
-    if not layout.row_bytes:
-        problem = f"its records of shape {layout.shape} have no bytes"
-        raise InputError(file.name, problem, remedy="leave it out")
-    if size - header.start != header.byte_count:
-        problem = f"holds {size - header.start:,} bytes behind its header, and {rows:,} records take {header.byte_count:,}"
+    if byte_count != array.byte_count:
+        problem = f"holds {byte_count:,} bytes behind its header, and {array.rows:,} records take {array.byte_count:,}"
         raise InputError(file.name, problem, remedy=DAMAGED)
-    return _File(file, header.start, rows, layout, by_columns=header.by_columns and prod(layout.shape) > 1)
+    return array
 
 
-def _open_binary(file: InputFile, options: ReadOptions) -> _File:
-    named, size, header_bytes = join_type(options), RECORD_BYTES.of(options), HEADER_BYTES.of(options)
-    dtype, shape = parse_dtype(named)
-    if options.schema is not None and dtype is None and size is None:  # written from a table
-        layout = find_layout(options.schema, is_npy=False)
-        size, dtype, shape = layout.row_bytes, layout.dtype if layout.descr else None, layout.shape
-    size = size or (0 if dtype is None else dtype.itemsize * prod(shape))
-    if not size:
-        raise UsageError(
-            f"{file.name}: nothing tells the bytes of a record; give --record-bytes BYTES, or their type with "
-            "--dtype uint16[2048]"
-        )
-    if dtype is not None and dtype.itemsize * prod(shape) != size:
-        raise UsageError(
-            f"--dtype {named}: a record takes {dtype.itemsize * prod(shape):,} bytes, and --record-bytes says {size:,}"
-        )
+def _open_binary(file: InputFile, options: ReadOptions) -> Array:
     if file.companions:  # others beside it tell where records begin
         problem = f"holds records of several lengths, which {file.companions[0].name} tells apart"
         remedy = "leave out --format; without that file, records of so many bytes are shuffled"
         raise InputError(file.name, problem, remedy=remedy)
+    layout, header_bytes = _find_binary_layout(file.name, options), HEADER_BYTES.of(options)
     with closing(open_input(file)) as handle:
         whole, header = handle.stamp.size, handle.read_at(0, header_bytes)
-    rows, rest = divmod(whole - len(header), size)
+    rows, rest = divmod(whole - len(header), layout.row_bytes)
     if len(header) < header_bytes or rest:
         behind = f" behind a header of {header_bytes:,}" if header_bytes else ""
-        problem = f"{whole - len(header):,} bytes{behind} are no whole number of records of {size:,}"
-        raise InputError(file.name, problem, remedy="check --record-bytes and --header-bytes")
-    descr = "" if dtype is None else repr(dtype.str)
-    return _File(file, len(header), rows, FixedLayout(False, size, descr, shape, header))
-
-
-def join_type(options: ReadOptions) -> str | None:
-    """Return the type of a record with its axes, as options say it."""
-    dtype: str | None = DTYPE.of(options)
-    shape: str | None = RECORD_SHAPE.of(options)
-    if shape is None:
-        return dtype
-    if dtype is None or "[" in dtype:
-        raise UsageError(f"--record-shape {shape}: give the type of the numbers alone, as --dtype uint16")
-    return f"{dtype}[{shape}]"
-
-
-def parse_dtype(text: str | None) -> tuple[np.dtype[Any] | None, tuple[int, ...]]:
-    """Return the type of an item and the axes of a record.
-
-    >>> parse_dtype("uint16[2048]"), parse_dtype(">f4[3,224]")
-    ((dtype('uint16'), (2048,)), (dtype('>f4'), (3, 224)))
-    """
-    if text is None:
-        return None, ()
-    name, _, axes = text.partition("[")
-    try:
-        dtype = np.dtype(name)
-        shape = tuple(int(axis) for axis in axes.removesuffix("]").split(",")) if axes else ()
-    except (TypeError, ValueError):
-        dtype, shape = np.dtype("O"), ()
-    if dtype.kind not in "iufb" or any(axis < 1 for axis in shape) or (axes and not axes.endswith("]")):
-        raise UsageError(
-            f"--dtype {text}: is no type of numbers; give one such as uint16, float32[3,224,224] or >i4[8]"
+        problem = (
+            f"{whole - len(header):,} bytes{behind} are no whole number of records of {layout.row_bytes:,}"
         )
-    return dtype, shape
+        raise InputError(file.name, problem, remedy="check --record-bytes and --header-bytes")
+    return Array(replace(layout, header=header), rows, len(header))
 
 
-def _check_same(first: _File, file: _File) -> None:
-    if first.layout.is_npy:
-        first.layout.check_same(file.layout, file.file.name, first.file.name)
-    elif first.layout.header != file.layout.header and not (_count_places(first) or _count_places(file)):
-        problem = f"its header differs from that of {first.file.name}, and shards have one"
-        raise InputError(file.file.name, problem, remedy="shuffle the files apart")
+def _find_binary_layout(name: str, options: ReadOptions) -> FixedLayout:
+    dtype, size = DTYPE.of(options), RECORD_BYTES.of(options)
+    if (shape := RECORD_SHAPE.of(options)) is not None:
+        if dtype is None or "[" in dtype:
+            raise UsageError(f"--record-shape {shape}: give the type of the numbers alone, as --dtype uint16")
+        dtype = f"{dtype}[{shape}]"
+    if dtype is not None:
+        layout = FixedLayout.of(parse_dtype(dtype), is_npy=False)
+        if size not in (None, layout.row_bytes):
+            raise UsageError(
+                f"--dtype {dtype}: a record takes {layout.row_bytes:,} bytes, and --record-bytes says {size:,}"
+            )
+        return layout
+    if size is None and options.schema is not None:  # written from a table
+        return find_layout(options.schema, "binary").arrays[0]
+    if size is None:
+        raise UsageError(
+            f"{name}: nothing tells the bytes of a record; give --record-bytes BYTES, or their type with "
+            "--dtype uint16[2048]"
+        )
+    return FixedLayout(False, size, "", (), b"")
 
 
-def _count_places(file: _File) -> list[int]:
+def parse_dtype(text: str) -> np.dtype[Any]:
+    """Return the type of a record, with its axes.
+
+    >>> parse_dtype("uint16"), parse_dtype(">f4[3,224]")
+    (dtype('uint16'), dtype(('>f4', (3, 224))))
+    """
+    name, _, axes = text.partition("[")
+    with suppress(TypeError, ValueError):
+        shape = tuple(map(int, axes.removesuffix("]").split(","))) if axes else ()
+        dtype = np.dtype((name, shape))
+        if dtype.base.kind in "iufb" and dtype.itemsize and axes[-1:] in ("", "]"):
+            return dtype
+    raise UsageError(
+        f"--dtype {text}: is no type of numbers; give one such as uint16, float32[3,224,224] or >i4[8]"
+    )
+
+
+def _find_count(array: Array) -> int | None:
     """Return where the header holds a whole number of 4 or 8 bytes that counts records, items or bytes of the file."""
-    header, size = file.layout.header, file.rows * file.layout.row_bytes
-    counts = {count for count in (file.rows, *(size // width for width in (1, 2, 4, 8))) if count > 255}
-    return [
-        place
-        for place in range(0, len(header) - 3, 4)
-        if int.from_bytes(header[place : place + 4], "little") in counts
-    ]
+    header, size = array.layout.header, array.byte_count
+    counts = {count for count in (array.rows, *(size // width for width in (1, 2, 4, 8))) if count > 255}
+    places = range(0, len(header) - 3, 4)
+    return next((at for at in places if int.from_bytes(header[at : at + 4], "little") in counts), None)
 
 
-class FixedSink(FileSink):
-    """One file of fixed records being written."""
+class ArraySink(FileSink):
+    """Arrays being written, each to a file, of which the header is written once more at its end."""
 
-    def __init__(self, path: Path, layout: FixedLayout) -> None:
-        self._layout = layout
-        with ExitStack() as files:
-            self._file = files.enter_context(BehindFile(path, "xb"))
-            write_all(self._file, make_header(layout, 0))
-            super().__init__(files)
+    def __init__(self, files: ExitStack, parts: Sequence[FileIO], layout: Layout) -> None:
+        self._parts, self._arrays = parts, layout.arrays
+        self._write_headers()
+        super().__init__(files)
 
     def write(self, batch: pa.RecordBatch) -> None:
-        write_all(self._file, list_bytes(batch, 0))
+        for place, part in enumerate(self._parts):
+            write_all(part, list_bytes(batch, place))
         self._count += batch.num_rows
 
     def _complete(self) -> None:
-        if self._layout.is_npy:
-            self._file.seek(0)
-            write_all(self._file, make_header(self._layout, self._count))
+        self._write_headers()
+
+    def _write_headers(self) -> None:
+        for part, array in zip(self._parts, self._arrays, strict=True):
+            part.seek(0)
+            write_all(part, make_header(array, self._count))
+
+
+def open_target(suffix: str, layout: FixedLayout) -> FileTarget:
+    """Return the target for shards of one layout, of native records or of tables."""
+
+    def open_sink(path: Path) -> ArraySink:
+        with ExitStack() as files:
+            return ArraySink(files, [files.enter_context(BehindFile(path, "xb"))], layout)
+
+    return FileTarget(suffix, open_sink, 1 << 20)

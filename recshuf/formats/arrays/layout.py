@@ -1,4 +1,4 @@
-"""What records of arrays are: their layouts and headers, their table form, and their fields as texts.
+"""What records of arrays are: their layouts, headers and table form.
 
 A table has a column of items, or of lists of them, axis in axis; the members of a structured array are columns, and so are
 the arrays of an archive. Headers of NumPy: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
@@ -6,32 +6,28 @@ the arrays of an archive. Headers of NumPy: https://numpy.org/doc/stable/referen
 
 from __future__ import annotations
 
-import operator
-import re
+import io
 import struct
 from ast import literal_eval
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from recshuf.errors import ConversionError, InputError, UsageError
+from recshuf.errors import ConversionError, InputError
 from recshuf.formats.arrays import MAGIC
-from recshuf.interfaces import TableDecoder, ValueReader
-from recshuf.records.arrays import split_path, view_bytes, wrap_values
+from recshuf.formats.files import explained
+from recshuf.interfaces import TableDecoder
+from recshuf.records.arrays import view_bytes, wrap_values
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
 
 COLUMN = "value"
-DAMAGED = "fetch or write the file again"
-HEAD_BYTES = 64 << 10
-MOST_HEADER_BYTES = 16 << 20
+_MOST_HEADER_BYTES = 16 << 20
 _ALIGNMENT = 64
 _MOST_ROWS_DIGITS = 19
 
@@ -49,17 +45,17 @@ class FixedLayout:
     header: bytes
     """What stands before the records of every shard; empty for NumPy, which counts them there."""
 
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Type of the items of a record; void if it is only bytes."""
-        if not self.descr:
-            return np.dtype((np.void, self.row_bytes))
-        return np.lib.format.descr_to_dtype(literal_eval(self.descr))
+    @classmethod
+    def of(cls, record: np.dtype[Any], *, is_npy: bool = True) -> FixedLayout:
+        descr = repr(np.lib.format.dtype_to_descr(record.base))
+        return cls(is_npy, record.itemsize, descr, record.shape, b"")
 
     @property
     def record(self) -> np.dtype[Any]:
-        """Type of a record, with its axes."""
-        return np.dtype((self.dtype, self.shape))
+        """Type of a record, with its axes; void if it is only bytes."""
+        if not self.descr:
+            return np.dtype((np.void, self.row_bytes))
+        return np.dtype((np.lib.format.descr_to_dtype(literal_eval(self.descr)), self.shape))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -77,7 +73,7 @@ class FixedLayout:
         """Refuse rows of another type or of other axes, those of the input `name`."""
         if (self.descr, self.shape) != (other.descr, other.shape):
             ours, theirs = (
-                f"{one.dtype}{''.join(f'[{axis}]' for axis in one.shape)}" for one in (self, other)
+                f"{one.record.base}{''.join(f'[{axis}]' for axis in one.shape)}" for one in (self, other)
             )
             problem = f"holds records of {theirs}, and {first_name} of {ours}"
             raise InputError(name, problem, place=place, remedy="shuffle them apart, or convert one of them")
@@ -106,23 +102,19 @@ class ArchiveLayout:
 Layout = FixedLayout | ArchiveLayout
 
 
-def find_layout(schema: pa.Schema, *, is_npy: bool) -> FixedLayout:
-    """Return the layout for tables: of one column of numbers, of lists of as many numbers each, or of as many bytes each."""
+def find_layout(schema: pa.Schema, name: str) -> Layout:
+    """Return the layout of a format for tables: of columns of numbers, of lists of as many numbers each, or of as many bytes each."""
+    arrays = tuple(_lay_out(field, is_npy=name != "binary") for field in schema)
+    if name == "npz":
+        if not arrays:
+            problem = "records without a single field have no place in an archive"
+            raise ConversionError("", problem, remedy="choose --to jsonl or --to parquet")
+        return ArchiveLayout(tuple(schema.names), arrays, "none", {})
     if len(schema) != 1:
         problem = f"an array holds one column, and there are {len(schema)}"
-        raise ConversionError(
-            "", problem, remedy="choose one with --columns, or choose --to npz or --to hdf5"
-        )
-    return _lay_out(schema.field(0), is_npy=is_npy)
-
-
-def find_archive_layout(schema: pa.Schema) -> ArchiveLayout:
-    """Return the layout for tables: an array for each column, of the types that `find_layout` takes."""
-    if not len(schema):
-        problem = "records without a single field have no place in an archive"
-        raise ConversionError("", problem, remedy="choose --to jsonl or --to parquet")
-    arrays = tuple(_lay_out(field, is_npy=True) for field in schema)
-    return ArchiveLayout(tuple(schema.names), arrays, "none", {})
+        remedy = "choose one with --columns, or choose --to npz or --to hdf5"
+        raise ConversionError("", problem, remedy=remedy)
+    return arrays[0]
 
 
 def _lay_out(field: pa.Field, *, is_npy: bool) -> FixedLayout:
@@ -135,8 +127,7 @@ def _lay_out(field: pa.Field, *, is_npy: bool) -> FixedLayout:
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
         remedy = "choose --to hdf5 or --to parquet"
         raise ConversionError(field.name, f"an array does not hold type {kind}", remedy=remedy)
-    dtype = np.dtype(kind.to_pandas_dtype())
-    return FixedLayout(is_npy, dtype.itemsize * prod(shape), repr(dtype.str), tuple(shape), b"")
+    return FixedLayout.of(np.dtype((kind.to_pandas_dtype(), tuple(shape))), is_npy=is_npy)
 
 
 def make_header(layout: FixedLayout, rows: int) -> bytes:
@@ -154,109 +145,88 @@ def make_header(layout: FixedLayout, rows: int) -> bytes:
     return MAGIC + version + count + text.ljust(whole - prefix - 1) + b"\n"
 
 
-class Header(NamedTuple):
-    """What a header says."""
+class Array(NamedTuple):
+    """An array in a file."""
 
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-    by_columns: bool
-    """Whether items lie column by column, in Fortran's order."""
+    layout: FixedLayout
+    rows: int
+    """Length of its first axis; -1 if it is a single value."""
     start: int
-    """Where the values begin."""
-
-    @property
-    def rows(self) -> int:
-        """Length of the first axis; -1 if there is none."""
-        return self.shape[0] if self.shape else -1
+    """Where its values begin."""
+    by_columns: bool = False
+    """Whether items lie column by column, in Fortran's order."""
 
     @property
     def byte_count(self) -> int:
-        return self.dtype.itemsize * prod(self.shape)
+        return abs(self.rows) * self.layout.row_bytes
 
-    @property
-    def layout(self) -> FixedLayout:
-        descr, shape = repr(np.lib.format.dtype_to_descr(self.dtype)), self.shape[1:]
-        return FixedLayout(True, self.dtype.itemsize * prod(shape), descr, shape, b"")
-
-
-def count_header(head: bytes) -> int:
-    """Return the bytes of a header that begins so, without the magic, but not more than one may have."""
-    length = int.from_bytes(head[8:10] if head[6:7] == b"\1" else head[8:12], "little")
-    return min(length + 12, MOST_HEADER_BYTES)
+    def order(self, items: NDArray[np.uint8], rows: int) -> NDArray[np.void]:
+        """Return so many rows in C's order, given their bytes column by column."""
+        width = self.layout.record.base.itemsize
+        stored = items.reshape(-1).view(np.dtype((np.void, width)))
+        return np.ascontiguousarray(stored.reshape((rows, *self.layout.shape), order="F"))
 
 
-def parse_header(name: str, place: str | None, head: bytes) -> Header:
-    """Return what the header at the beginning of an array says."""
-    try:
-        major = head[6]
-        start = 10 if major == 1 else 12
-        end = start + int.from_bytes(head[8:start], "little")
-        text = head[start:end].decode("utf-8" if major == 3 else "latin-1")
-        # Python 2 wrote its long numbers so.
-        fields = literal_eval(re.sub(r"(\d)L\b", r"\1", text).strip())
-        shape = tuple(map(operator.index, fields["shape"]))
-        dtype = np.lib.format.descr_to_dtype(fields["descr"])
-        if major > 3 or end > len(head) or min(shape, default=0) < 0:
-            raise ValueError(f"version {major}, shape {shape}, {end} bytes")
-    except (ValueError, SyntaxError, TypeError, KeyError, IndexError, RecursionError, MemoryError) as error:
-        problem = f"has a header that is damaged: {' '.join(str(error).split())[:200]}"
-        raise InputError(name, problem, place=place, remedy=DAMAGED) from error
+def read_header(name: str, place: str | None, stream: IO[bytes]) -> Array:
+    """Return the array of which the header begins here, by what that says."""
+    with explained(name, "has a header that is damaged", place):
+        major, _ = np.lib.format.read_magic(stream)
+        length_bytes, code = (2 if major == 1 else 4), ("utf-8" if major == 3 else "latin-1")
+        length = int.from_bytes(stream.read(length_bytes), "little")
+        text = stream.read(min(length, _MOST_HEADER_BYTES)).decode(code).encode("ascii", "backslashreplace")
+        head = io.BytesIO(len(text).to_bytes(4, "little") + text)
+        found = np.lib.format.read_array_header_2_0(head, max_header_size=_MOST_HEADER_BYTES)
+        (rows, *axes), by_columns, dtype = (found[0] or (-1,)), *found[1:]
+        if major > 3 or min(found[0], default=0) < 0:
+            raise ValueError(f"version {major}, shape {found[0]}")
+        layout = FixedLayout.of(np.dtype((dtype, tuple(axes))))
     if dtype.hasobject:
         problem = "holds Python objects, which only pickle reads and could run any code"
         remedy = "write its values with a type of NumPy, or as Parquet"
         raise InputError(name, problem, place=place, remedy=remedy)
-    return Header(dtype, shape, bool(fields.get("fortran_order")), end)
+    start = np.lib.format.MAGIC_LEN + length_bytes + length
+    return Array(layout, rows, start, by_columns and prod(axes) > 1)
 
 
 class ArrayDecoder(TableDecoder):
-    """Decodes the columns of a layout, each to one; the members of a structured one alone are columns."""
+    """Decodes the columns of a layout, each to one; the members of a structured one alone are columns.
 
-    def __init__(self, layout: Layout) -> None:
+    If it `keeps_bytes`, rows of several numbers are their bytes, as keys of values have them.
+    """
+
+    def __init__(self, layout: Layout, *, keeps_bytes: bool = False) -> None:
+        self._keeps_bytes = keeps_bytes
         self._records = [array.record for array in layout.arrays]
-        kinds = [*map(find_type, self._records, layout.names)]
-        self._has_members = isinstance(layout, FixedLayout) and pa.types.is_struct(kinds[0])
-        fields = list(kinds[0]) if self._has_members else [*map(pa.field, layout.names, kinds)]
-        super().__init__(pa.schema(fields))
+        fields = []
+        for name, dtype in zip(layout.names, self._records, strict=True):
+            try:
+                fields.append(pa.field(name, self._wrap(np.empty(0, dtype)).type))
+            except (pa.ArrowException, TypeError, ValueError) as error:
+                problem = f"items of type {dtype.base} have no table form"
+                raise ConversionError(name, problem, remedy="keep the format of the inputs") from error
+        self._has_members = isinstance(layout, FixedLayout) and pa.types.is_struct(fields[0].type)
+        super().__init__(pa.schema(list(fields[0].type) if self._has_members else fields))
 
     def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         columns = zip(batch.columns, self._records, strict=True)
-        arrays = [_wrap(view_rows(column), dtype) for column, dtype in columns]
+        arrays = [self._wrap(view_bytes(column).view([("row", dtype)])["row"]) for column, dtype in columns]
         return pa.RecordBatch.from_arrays(
             arrays[0].flatten() if self._has_members else arrays, schema=self.schema
         )
 
-
-def find_type(dtype: np.dtype[Any], name: str) -> pa.DataType:
-    """Return the type of a column of values of a type."""
-    try:
-        return _wrap(np.zeros((0, dtype.itemsize), np.uint8), dtype).type
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        problem = f"items of type {dtype.base} have no table form"
-        raise ConversionError(name, problem, remedy="keep the format of the inputs") from error
-
-
-def _wrap(raw: NDArray[np.uint8], dtype: np.dtype[Any]) -> pa.Array:
-    """Return the values whose bytes are the rows of an array."""
-    if dtype.names is not None:
-        fields = [dtype.fields[name][:2] for name in dtype.names]  # type: ignore[index] # it has names
-        members = [_wrap(raw[:, at : at + kind.itemsize], kind) for kind, at in fields]
-        return pa.StructArray.from_arrays(members, names=dtype.names)
-    raw = np.ascontiguousarray(raw)
-    if dtype.subdtype is not None:
-        item, shape = dtype.subdtype
-        values = _wrap(raw.reshape(-1, item.itemsize), item)
-        for axis in reversed(shape):
-            values = pa.FixedSizeListArray.from_arrays(values, axis)
-        return values
-    if dtype.kind == "V":  # bytes of no type
-        return wrap_values(raw, pa.binary(dtype.itemsize))
-    values = raw.view(dtype).reshape(len(raw))
-    return pa.array(values.astype(dtype.newbyteorder("="), copy=False))
-
-
-def view_rows(column: pa.Array) -> NDArray[np.uint8]:
-    """Return the bytes of the rows of a native column, shape ``(rows, bytes of a row)``."""
-    return view_bytes(column).reshape(len(column), column.type.byte_width)
+    def _wrap(self, values: NDArray[Any]) -> pa.Array:
+        """Return values, shape ``(n, ...)``; those of further axes are in lists."""
+        (rows, *axes), dtype = values.shape, values.dtype
+        if axes and self._keeps_bytes and prod(axes) == 1:
+            return self._wrap(values.reshape(rows))
+        if axes and not self._keeps_bytes:
+            items = self._wrap(values.reshape(rows * axes[0], *axes[1:]))
+            return pa.FixedSizeListArray.from_arrays(items, axes[0])
+        if dtype.names and not axes:
+            return pa.StructArray.from_arrays([self._wrap(values[name]) for name in dtype.names], dtype.names)
+        if axes or dtype.kind in ("Vc" if self._keeps_bytes else "V"):
+            return wrap_values(values, pa.binary(dtype.itemsize * prod(axes)))
+        return pa.array(np.ascontiguousarray(values, dtype.newbyteorder("=")))
 
 
 def list_bytes(batch: pa.RecordBatch, place: int) -> memoryview:
@@ -270,53 +240,3 @@ def list_bytes(batch: pa.RecordBatch, place: int) -> memoryview:
         array = array.flatten()
     # A truth value takes a byte there.
     return view_bytes(array.cast(pa.uint8()) if pa.types.is_boolean(array.type) else array).data
-
-
-class _Place(NamedTuple):
-    """Where the bytes of a field are in native records."""
-
-    column: int
-    begin: int
-    dtype: np.dtype[Any]
-    """Type of the value; one of bytes if its text is these."""
-
-
-class ArrayValueReader(ValueReader):
-    """Reads arrays, or members of structured ones, by their names: items that are single values, else the bytes of the row."""
-
-    def __init__(self, layout: Layout, names: Sequence[str], paths: Sequence[str]) -> None:
-        self._names, self._paths = names, paths
-        self._places = [_find_place(layout, path) for path in paths]
-
-    def read(
-        self, batch: pa.RecordBatch, input_index: int, first_row: int
-    ) -> tuple[pa.LargeBinaryArray, ...]:
-        from recshuf.formats.texts import locate_texts  # imports what runs without fields do not need
-
-        name, found = self._names[input_index], []
-        for path, (column, begin, dtype) in zip(self._paths, self._places, strict=True):
-            rows = view_rows(batch.column(column))[:, begin : begin + dtype.itemsize]
-            found.append(locate_texts(_wrap(rows, dtype), path, name, first_row))
-        return tuple(found)
-
-
-def _find_place(layout: Layout, path: str) -> _Place:
-    from recshuf.formats.texts import check_type  # late, as above
-
-    dtype = layout.arrays[0].record
-    if isinstance(layout, FixedLayout) and dtype.names:
-        column, begin, (member, fields) = 0, 0, split_path(path, dtype.names)
-        fields = [member, *fields]
-    else:
-        name, fields = split_path(path, layout.names)
-        column, begin = layout.names.index(name), 0
-        dtype = layout.arrays[column].record
-    for name in fields:
-        if dtype.fields is None or name not in dtype.fields:
-            raise UsageError(f"column {path!r}: there is no field {name!r} in {dtype}")
-        dtype, offset = dtype.fields[name][:2]
-        begin += offset
-    if prod(dtype.shape) != 1:
-        return _Place(column, begin, np.dtype((np.void, dtype.itemsize)))
-    check_type(find_type(dtype.base, path), path)
-    return _Place(column, begin, dtype.base)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import shlex
-from typing import TYPE_CHECKING
+from contextlib import closing, suppress
+from io import BytesIO
+from typing import TYPE_CHECKING, NamedTuple
 
 from recshuf.errors import InputError, UsageError
 from recshuf.interfaces import NameSuffix
@@ -14,13 +16,31 @@ if TYPE_CHECKING:
     from recshuf.formats.compression.readers import ByteReader, Readable
 
 
-COMPRESSIONS = ("none", "zstd", "gzip", "bz2", "xz", "lz4")
-OUTPUT_SUFFIXES = {"none": "", "zstd": ".zst", "gzip": ".gz", "bz2": ".bz2", "xz": ".xz", "lz4": ".lz4"}
-INPUT_SUFFIXES = {suffix: name for name, suffix in OUTPUT_SUFFIXES.items() if suffix} | {
-    ".zstd": "zstd",
-    ".gzip": "gzip",
-    ".bzip2": "bz2",
-}
+class Compression(NamedTuple):
+    """What is known of a compression of lines before its library is imported."""
+
+    suffixes: tuple[str, ...]
+    """Outputs get the first one."""
+    magic: bytes
+    """Pattern of the first bytes."""
+    levels: range
+    level: int
+    """The default one."""
+    tool: str
+
+
+_KNOWN = {
+    # A frame, or one to be skipped.
+    "zstd": Compression((".zst", ".zstd"), rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18", range(-131072, 23), 3, "zstd"),
+    "gzip": Compression((".gz", ".gzip"), rb"\x1f\x8b\x08", range(10), 6, "gzip"),
+    # A block, or the end. Its magic is text, so the byte behind its checksum decides: the top of a position below 900,000.
+    "bz2": Compression((".bz2", ".bzip2"), rb"(?s:BZh[1-9](?:1AY&SY....[\x00-\x06\x80-\x86]|\x17rE8P\x90))", range(1, 10), 9, "bzip2"),
+    "xz": Compression((".xz",), rb"\xfd7zXZ\x00", range(10), 6, "xz"),
+    "lz4": Compression((".lz4",), rb"\x04\x22\x4d\x18", range(13), 0, "lz4"),
+}  # fmt: skip
+COMPRESSIONS = ("none", *_KNOWN)
+OUTPUT_SUFFIXES = {"none": ""} | {name: known.suffixes[0] for name, known in _KNOWN.items()}
+INPUT_SUFFIXES = {suffix: name for name, known in _KNOWN.items() for suffix in known.suffixes}
 _FOREIGN_SUFFIXES = {
     ".lzma": "lzma",
     ".br": "brotli",
@@ -36,28 +56,10 @@ _FOREIGN_SUFFIXES = {
 _ARCHIVES = ("zip", "7z", "rar")
 UNPACK = "unpack it, and give its files"
 DECOMPRESS = "decompress it; standard input takes what the decompressor writes"
-_MAGICS = {
-    "gzip": re.compile(rb"\x1f\x8b\x08"),
-    "zstd": re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"),  # a frame, or one to be skipped
-    # A block, or the end. Its magic is text, so the byte behind its checksum decides: the top of a position below 900,000.
-    "bz2": re.compile(rb"(?s:BZh[1-9](?:1AY&SY....[\x00-\x06\x80-\x86]|\x17rE8P\x90))"),
-    "xz": re.compile(rb"\xfd7zXZ\x00"),
-    "lz4": re.compile(rb"\x04\x22\x4d\x18"),
-}
-_ANY_MAGIC = re.compile(b"|".join(magic.pattern for magic in _MAGICS.values()))
-_LEVELS = {
-    "none": range(0),
-    "snappy": range(0),
-    "lzf": range(0),
-    "zstd": range(-131072, 23),
-    "gzip": range(10),
-    "bz2": range(1, 10),
-    "xz": range(10),
-    "lz4": range(13),
-}
-_DEFAULT_LEVELS = {"zstd": 3, "gzip": 6, "bz2": 9, "xz": 6, "lz4": 0}
-
-
+_ANY_MAGIC = re.compile(b"|".join(b"(%b)" % known.magic for known in _KNOWN.values()))
+_LEVELS = {name: known.levels for name, known in _KNOWN.items()} | dict.fromkeys(
+    ("none", "snappy", "lzf"), range(0)
+)
 _NUMBER = re.compile(r"-\d+-of-\d+$")
 """Of a shard, behind its suffix."""
 
@@ -97,12 +99,8 @@ def check_suffix(name: str, suffix: NameSuffix) -> None:
 
 def recognise_compression(head: bytes) -> str:
     """Return the compression of a file that begins with these bytes: a value of `COMPRESSIONS`."""
-    if not _ANY_MAGIC.match(head):
-        return "none"
-    return next(name for name, magic in _MAGICS.items() if magic.match(head))
-
-
-_TOOLS = {"gzip": "gzip", "zstd": "zstd", "bz2": "bzip2", "xz": "xz", "lz4": "lz4"}
+    match = _ANY_MAGIC.match(head)
+    return COMPRESSIONS[match.lastindex or 0] if match else "none"
 
 
 def explain_packed(name: str, head: bytes, what: str) -> InputError | None:
@@ -111,7 +109,7 @@ def explain_packed(name: str, head: bytes, what: str) -> InputError | None:
     if compression == "none":
         return None
     plain = name[: -len(find_suffix(name))] if split_suffix(name).compression else f"{name}.decompressed"
-    command = f"{_TOOLS[compression]} -dc {shlex.quote(name)} > {shlex.quote(plain)}"
+    command = f"{_KNOWN[compression].tool} -dc {shlex.quote(name)} > {shlex.quote(plain)}"
     problem = f"is compressed with {compression} as a whole, and {what} is read at any place of the file"
     return InputError(name, problem, remedy="decompress it first" + ("" if "://" in name else f": {command}"))
 
@@ -129,18 +127,11 @@ def check_level(compression: str, level: int | None) -> None:
 
 def decompress_head(head: bytes, compression: str, size: int = 1 << 16) -> bytes:
     """Return the decompressed beginning of a file, at most `size` bytes; fewer if it is damaged."""
-    import io
-
-    buffer = memoryview(bytearray(size))
-    filled = 0
-    reader = open_reader("", io.BytesIO(head), compression)
-    try:
+    buffer, filled = memoryview(bytearray(size)), 0
+    # The head may end anywhere; the bytes before it are kept.
+    with closing(open_reader("", BytesIO(head), compression)) as reader, suppress(InputError):
         while filled < size and (count := reader.readinto(buffer[filled:])):
             filled += count
-    except InputError:
-        pass  # the head may end anywhere; the bytes before it are kept
-    finally:
-        reader.close()
     return bytes(buffer[:filled])
 
 
@@ -152,9 +143,9 @@ def open_reader(name: str, source: Readable, compression: str) -> ByteReader:
         return ByteReader(name, source)
     if compression == "zstd":
         return ZstdReader(name, source)
-    from recshuf.formats.compression.members import MEMBER_KINDS, MemberReader
+    from recshuf.formats.compression.members import MemberReader
 
-    return MemberReader(name, source, MEMBER_KINDS[compression])
+    return MemberReader(name, source, compression)
 
 
 def open_encoder(compression: str, level: int | None) -> PieceEncoder | None:
@@ -165,12 +156,6 @@ def open_encoder(compression: str, level: int | None) -> PieceEncoder | None:
     check_level(compression, level)
     if compression == "none":
         return None
-    from recshuf.formats.compression import encoders
+    from recshuf.formats.compression.encoders import ENCODERS
 
-    return {
-        "zstd": encoders.encode_zstd,
-        "gzip": encoders.GzipEncoder,
-        "bz2": encoders.encode_bz2,
-        "xz": encoders.encode_xz,
-        "lz4": encoders.encode_lz4,
-    }[compression](_DEFAULT_LEVELS[compression] if level is None else level)
+    return ENCODERS[compression](_KNOWN[compression].level if level is None else level)

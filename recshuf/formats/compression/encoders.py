@@ -27,8 +27,7 @@ _GZIP_LAST_BLOCK = b"\x03\x00"
 _DEFLATE_WINDOW_BYTES = 1 << 15
 _DEFLATE_STATE_BYTES = 1 << 19
 _DEFLATE_MEMORY_LEVEL = 8
-_XZ_DICTIONARY_BYTES = tuple(1 << power for power in (18, 20, 21, 22, 22, 23, 23, 24, 25, 26))  # by level
-_XZ_STATE_PART = 12  # memory of a compressor, in dictionaries
+_XZ_STATE_BYTES = 12 * _PIECE_BYTES + (1 << 20)
 
 
 class PieceEncoder(ABC):
@@ -92,12 +91,12 @@ def encode_bz2(level: int) -> MemberEncoder:
 
 
 def encode_xz(level: int) -> MemberEncoder:
-    """Return the encoder of xz. Dictionaries are no larger than a piece."""
-    dictionary_bytes = min(_XZ_DICTIONARY_BYTES[level], _PIECE_BYTES)
-    filters = [{"id": lzma.FILTER_LZMA2, "preset": level, "dict_size": dictionary_bytes}]
-    state_bytes = _XZ_STATE_PART * dictionary_bytes + (1 << 20)
+    """Return the encoder of xz. Dictionaries are no larger than a piece, as those of the lowest levels are anyway."""
+    filters: list[dict[str, int]] = [{"id": lzma.FILTER_LZMA2, "preset": level}]
+    if level > 1:
+        filters[0]["dict_size"] = _PIECE_BYTES
     return MemberEncoder(
-        lambda piece: lzma.compress(piece, lzma.FORMAT_XZ, lzma.CHECK_CRC64, filters=filters), state_bytes
+        lambda piece: lzma.compress(piece, lzma.FORMAT_XZ, lzma.CHECK_CRC64, filters=filters), _XZ_STATE_BYTES
     )
 
 
@@ -147,3 +146,8 @@ class GzipEncoder(PieceEncoder):
             self._level, zlib.DEFLATED, -zlib.MAX_WBITS, _DEFLATE_MEMORY_LEVEL, strategy, before
         )
         return deflate.compress(piece) + deflate.flush(zlib.Z_SYNC_FLUSH)
+
+
+ENCODERS: dict[str, Callable[[int], PieceEncoder]] = {
+    "zstd": encode_zstd, "gzip": GzipEncoder, "bz2": encode_bz2, "xz": encode_xz, "lz4": encode_lz4
+}  # fmt: skip

@@ -16,7 +16,7 @@ from recshuf.formats.compression.readers import (
     COPIED_BYTES,
     LARGEST_WINDOW_BYTES,
     TRUNCATED,
-    ByteReader,
+    PackedReader,
 )
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 _GZIP_BITS = 31
 _HEAD_BYTES = 12 + 1024  # of an xz stream and its first block
-_XZ_LEAST_BYTES = 1 << 20
 _ERRORS = (zlib.error, lzma.LZMAError, OSError, RuntimeError)
 _MEMORY_ERROR = "Memory usage limit exceeded"
 
@@ -62,7 +61,6 @@ Decompressor = bz2.BZ2Decompressor | lzma.LZMADecompressor | _Inflate  # and tha
 class MemberKind:
     """How members of a compression are told and read."""
 
-    name: str
     magics: tuple[bytes, ...]
     """Bytes of which every member begins with one."""
     open: Callable[[int], Decompressor]
@@ -75,17 +73,14 @@ class MemberKind:
 
 def _find_xz_window(head: bytes) -> int:
     """Return the memory for a member with this head: the least power of two that liblzma accepts."""
-    window_bytes = _XZ_LEAST_BYTES
-    while window_bytes < 2 * LARGEST_WINDOW_BYTES:
+    for power in range(20, 32):
         try:
-            _open_xz(window_bytes).decompress(head, 1)
+            _open_xz(1 << power).decompress(head, 1)
         except lzma.LZMAError as error:
-            if _MEMORY_ERROR not in str(error):
-                break  # damaged, as reading it will say
-            window_bytes *= 2
-        else:
-            break
-    return window_bytes
+            if _MEMORY_ERROR in str(error):
+                continue
+        return 1 << power  # also of damaged data, as reading it will say
+    return 2 * LARGEST_WINDOW_BYTES
 
 
 def _open_xz(memory_bytes: int) -> lzma.LZMADecompressor:
@@ -94,34 +89,39 @@ def _open_xz(memory_bytes: int) -> lzma.LZMADecompressor:
 
 _LZ4_MAGICS = (b"\x04\x22\x4d\x18", *(bytes([first]) + b"\x2a\x4d\x18" for first in range(0x50, 0x60)))
 MEMBER_KINDS = {
-    "gzip": MemberKind("gzip", (b"\x1f\x8b",), lambda _: _Inflate()),
-    "zlib": MemberKind("zlib", (b"\x78",), lambda _: _Inflate(zlib.MAX_WBITS)),
+    "gzip": MemberKind((b"\x1f\x8b",), lambda _: _Inflate()),
+    "zlib": MemberKind((b"\x78",), lambda _: _Inflate(zlib.MAX_WBITS)),
     # 4 bytes for each of 900,000 bytes of a block, and tables.
-    "bz2": MemberKind("bz2", (b"BZh",), lambda _: bz2.BZ2Decompressor(), 4 << 20),
-    "xz": MemberKind("xz", (b"\xfd7zXZ\x00",), _open_xz, find_window=_find_xz_window),
+    "bz2": MemberKind((b"BZh",), lambda _: bz2.BZ2Decompressor(), 4 << 20),
+    "xz": MemberKind((b"\xfd7zXZ\x00",), _open_xz, find_window=_find_xz_window),
     # A block of 4 MiB before and after, and the 64 KiB that it refers to.
-    "lz4": MemberKind("lz4", _LZ4_MAGICS, lambda _: lz4.frame.LZ4FrameDecompressor(), 9 << 20),
+    "lz4": MemberKind(_LZ4_MAGICS, lambda _: lz4.frame.LZ4FrameDecompressor(), 9 << 20),
 }
 
 
-class MemberReader(ByteReader):
-    """All members of a compression, one after the other, checksums verified; zeros may follow the last."""
+class MemberReader(PackedReader):
+    """All members of a compression, checksums verified; zeros may follow the last."""
 
-    _windowed, _remedy = "data", "with a lower level"
-
-    def __init__(self, name: str, source: Readable, kind: MemberKind) -> None:
-        super().__init__(name, source)
-        self._members, self._kind = kind, kind.name
+    def __init__(self, name: str, source: Readable, kind: str) -> None:
+        super().__init__(name, source, kind)
+        self._members = MEMBER_KINDS[kind]
         self._member: Decompressor | None = None
-        self._member_count = 0
-        self._input = b""
-        self.window_bytes = kind.window_bytes
+        self.window_bytes = self._members.window_bytes
 
     def _read(self, view: memoryview) -> int:
         while (member := self._member or self._begin_member()) is not None:
-            data, is_cut = self._decompress(member, min(len(view), COPIED_BYTES))
+            given: bytes | memoryview = b""
+            if member.needs_input:
+                given, self._waiting = self._waiting or self._source.read(CHUNK_BYTES), b""
+            is_cut = member.needs_input and not given
+            try:
+                data = member.decompress(given, min(len(view), COPIED_BYTES))
+            except _ERRORS as error:
+                if _MEMORY_ERROR in str(error):
+                    raise self._too_large(f"more than {self.window_bytes:,}") from error
+                raise self._damage(error) from error
             if member.eof:
-                self._input = member.unused_data or b""
+                self._waiting = member.unused_data or b""
                 self._member = None
             if data:
                 view[: len(data)] = data
@@ -130,37 +130,17 @@ class MemberReader(ByteReader):
                 raise InputError(self._name, TRUNCATED)
         return 0
 
-    def _decompress(self, member: Decompressor, size: int) -> tuple[bytes, bool]:
-        data, is_cut = b"", False
-        if member.needs_input:
-            data, self._input = self._input or self._source.read(CHUNK_BYTES), b""
-            is_cut = not data
-        try:
-            return member.decompress(data, size), is_cut
-        except _ERRORS as error:
-            if _MEMORY_ERROR in str(error):
-                raise self._too_large(f"more than {self.window_bytes:,}") from error
-            raise self._damage(error) from error
-
     def _begin_member(self) -> Decompressor | None:
         """Skip padding and begin a new member; None at the end of the data."""
-        self._fill_input(1)
-        while self._member_count and (stripped := self._input.lstrip(b"\0")) != self._input:
-            self._input = stripped
-            self._fill_input(1)
-        if not self._input:
+        while self._count and self._peek(1) == b"\0":
+            self._waiting = bytes(self._waiting).lstrip(b"\0")
+        head = bytes(self._peek(_HEAD_BYTES))
+        if not head:
             return None
-        self._fill_input(_HEAD_BYTES)
-        if not any(magic.startswith(self._input[: len(magic)]) for magic in self._members.magics):
-            raise self._bad_start("member", is_first=not self._member_count)
+        if not any(magic.startswith(head[: len(magic)]) for magic in self._members.magics):
+            raise self._bad_start()
         if self._members.find_window is not None:
-            self.window_bytes = max(self.window_bytes, self._members.find_window(self._input))
-            self._check_window()
-        self._member_count += 1
+            self._need_window(self._members.find_window(head))
+        self._count += 1
         self._member = self._members.open(self.window_bytes)
         return self._member
-
-    def _fill_input(self, size: int) -> None:
-        """Read until `size` bytes wait, or the data ends."""
-        while len(self._input) < size and (data := self._source.read(CHUNK_BYTES)):
-            self._input += data

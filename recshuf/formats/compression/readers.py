@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Protocol
 
 import zstandard
@@ -42,19 +43,14 @@ class ByteReader:
 
     window_bytes = 0
     """Memory of the window of the data so far, in bytes; a few hundred KiB come on top."""
-    _kind, _windowed, _remedy = "", "", ""
-    """The compression, what of it takes memory, and how it takes less."""
 
     def __init__(self, name: str, source: Readable) -> None:
         self._name = name
         self._source = source
         self._put_back = b""
-        self._max_window_bytes = LARGEST_WINDOW_BYTES
 
     def limit_window(self, max_window_bytes: int) -> None:
         """Accept no zstd window or xz dictionary that is larger: an `InputError`, from `readinto` for later frames."""
-        self._max_window_bytes = min(max_window_bytes, self._max_window_bytes)
-        self._check_window()
 
     def readinto(self, view: memoryview) -> int:
         """Fill a part of `view` and return its size in bytes; 0 at the end of the data."""
@@ -77,7 +73,38 @@ class ByteReader:
         view[: len(data)] = data
         return len(data)
 
-    def _check_window(self) -> None:
+
+class PackedReader(ByteReader):
+    """The decompressed bytes of frames or members, one after the other."""
+
+    _windowed, _remedy, _unit = "data", "with a lower level", "member"
+    """What takes memory, how it takes less, and what the data consists of."""
+
+    def __init__(self, name: str, source: Readable, kind: str) -> None:
+        super().__init__(name, source)
+        self._kind = kind
+        self._waiting: bytes | memoryview = b""
+        self._count = 0
+        """Number of frames or members that have begun."""
+        self._max_window_bytes = LARGEST_WINDOW_BYTES
+
+    def limit_window(self, max_window_bytes: int) -> None:
+        self._max_window_bytes = min(max_window_bytes, self._max_window_bytes)
+        self._need_window(0)
+
+    def _peek(self, size: int) -> bytes | memoryview:
+        """Return the next `size` bytes of the source, or fewer at its end."""
+        pieces = [self._waiting]
+        missing = size - len(self._waiting)
+        while missing > 0 and (data := self._source.read(CHUNK_BYTES)):
+            missing -= len(data)
+            pieces.append(data)
+        if len(pieces) > 1:
+            self._waiting = memoryview(b"".join(pieces))
+        return self._waiting[:size]
+
+    def _need_window(self, window_bytes: int) -> None:
+        self.window_bytes = max(self.window_bytes, window_bytes)
         if self.window_bytes > self._max_window_bytes:
             raise self._too_large(f"{self.window_bytes:,}")
 
@@ -88,132 +115,88 @@ class ByteReader:
     def _damage(self, said: object) -> InputError:
         return InputError(self._name, f"its {self._kind} data is damaged ({said})")
 
-    def _bad_start(self, unit: str, *, is_first: bool) -> InputError:
-        problem = (
-            f"is not {self._kind} data" if is_first else f"has bytes behind its last {self._kind} {unit}"
-        )
-        return InputError(self._name, problem)
+    def _bad_start(self) -> InputError:
+        is_first = f"is not {self._kind} data"
+        behind = f"has bytes behind its last {self._kind} {self._unit}"
+        return InputError(self._name, behind if self._count else is_first)
 
 
-class _FrameInput:
-    """Zstd data of a file; a decompressor reads one frame and no byte after it.
+class ZstdReader(PackedReader):
+    """All frames of zstd data; checksums are verified where frames have them.
 
-    ::
+    A decompressor reads one frame and no byte after it::
 
         frame:  head(5..18) { block head(3) block(n) }* [checksum(4)]     (RFC 8878)
     """
 
-    def __init__(self, source: Readable) -> None:
-        self._source = source
-        self._waiting = memoryview(b"")
-        self._parts: Iterator[memoryview] = iter(())
-        self.is_cut = False
+    _windowed, _remedy, _unit = "window", "without --long", "frame"
+
+    def __init__(self, name: str, source: Readable) -> None:
+        super().__init__(name, source, "zstd")
+        self._decompressor = zstandard.ZstdDecompressor(max_window_size=LARGEST_WINDOW_BYTES)
+        self._frame: zstandard.ZstdDecompressionReader | None = None
+        self._is_cut = False
         """Whether the data ended too early."""
+        self._stated_bytes = 0
 
-    def begin_frame(self, head_bytes: int, *, has_checksum: bool) -> None:
-        """Let `read` go through the next frame."""
-        self._parts = self._list_parts(head_bytes, has_checksum)
+    def _read(self, view: memoryview) -> int:
+        while (frame := self._frame or self._begin_frame()) is not None:
+            try:
+                count = frame.readinto(view)
+            except zstandard.ZstdError as error:
+                raise self._damage(error) from error
+            if count:
+                return count
+            self._check_end(frame.tell())
+            self._frame = None
+        return 0
 
-    def read(self, _size: int) -> memoryview | bytes:
-        """Return the next part of the frame, nothing at its end."""
-        return next(self._parts, b"")
+    def _begin_frame(self) -> zstandard.ZstdDecompressionReader | None:
+        """Return a reader of the next frame that is not skippable; None at the end of the data."""
+        while head := bytes(self._peek(HEAD_BYTES)):
+            try:
+                parameters = zstandard.get_frame_parameters(head)
+            except zstandard.ZstdError as error:
+                if "not enough data" in str(error):
+                    raise InputError(self._name, TRUNCATED) from error
+                is_start = "Unknown frame descriptor" not in str(error)
+                raise (self._damage(error) if is_start else self._bad_start()) from error
+            self._count += 1
+            self._stated_bytes = parameters.content_size
+            if head.startswith(zstandard.FRAME_HEADER):
+                if parameters.dict_id:
+                    problem = f"was compressed with a zstd dictionary (number {parameters.dict_id}), which the file does not hold"
+                    raise InputError(self._name, problem, remedy="decompress it with zstd -d -D DICTIONARY")
+                self._need_window(parameters.window_size)
+                parts = self._list_parts(zstandard.frame_header_size(head), parameters.has_checksum)
+                source = SimpleNamespace(read=lambda _, parts=parts: next(parts, b""))
+                self._frame = self._decompressor.stream_reader(source)  # type: ignore[arg-type] # it calls read alone
+                return self._frame
+            missing = _SKIPPABLE_HEAD_BYTES + self._stated_bytes
+            while missing and not self._is_cut:
+                missing -= len(self._take(min(missing, CHUNK_BYTES)))
+            self._check_end(self._stated_bytes)
+        return None
 
-    def skip(self, size: int) -> None:
-        while size and not self.is_cut:
-            size -= len(self._take(min(size, CHUNK_BYTES)))
-
-    def peek(self, size: int) -> memoryview:
-        """Return the next `size` bytes, or fewer at the end of the data."""
-        pieces: list[bytes | memoryview] = [self._waiting]
-        missing = size - len(self._waiting)
-        while missing > 0 and (data := self._source.read(CHUNK_BYTES)):
-            missing -= len(data)
-            pieces.append(data)
-        if len(pieces) > 1:
-            self._waiting = memoryview(b"".join(pieces))
-        return self._waiting[:size]
-
-    def _take(self, size: int) -> memoryview:
-        part = self.peek(size)
-        self._waiting = self._waiting[size:]
-        self.is_cut = len(part) < size
-        return part
-
-    def _list_parts(self, head_bytes: int, has_checksum: bool) -> Iterator[memoryview]:
+    def _list_parts(self, head_bytes: int, has_checksum: bool) -> Iterator[bytes | memoryview]:
+        """Yield the parts of the next frame."""
         yield self._take(head_bytes)
         is_last = False
-        while not is_last and not self.is_cut:
-            head = int.from_bytes(self.peek(_BLOCK_HEAD_BYTES), "little")
+        while not is_last and not self._is_cut:
+            head = int.from_bytes(self._peek(_BLOCK_HEAD_BYTES), "little")
             is_last, is_run, size = bool(head & 1), head >> 1 & 3 == _RUN_BLOCK, head >> 3
             yield self._take(_BLOCK_HEAD_BYTES + (1 if is_run else size))
         if has_checksum:
             yield self._take(_CHECKSUM_BYTES)
 
-
-class ZstdReader(ByteReader):
-    """All frames of zstd data, one after the other; checksums are verified where frames have them."""
-
-    _kind, _windowed, _remedy = "zstd", "window", "without --long"
-
-    def __init__(self, name: str, source: Readable) -> None:
-        super().__init__(name, source)
-        self._input = _FrameInput(source)
-        self._decompressor = zstandard.ZstdDecompressor(max_window_size=LARGEST_WINDOW_BYTES)
-        self._frame: zstandard.ZstdDecompressionReader | None = None
-        self._stated_bytes = 0
-        self._is_first = True
-
-    def _read(self, view: memoryview) -> int:
-        while True:
-            self._frame = self._frame or self._begin_frame()
-            if self._frame is None:
-                return 0
-            try:
-                count = self._frame.readinto(view)
-            except zstandard.ZstdError as error:
-                raise self._damage(error) from error
-            if count:
-                return count
-            self._check_end(self._frame.tell())
-            self._frame = None
-
-    def _begin_frame(self) -> zstandard.ZstdDecompressionReader | None:
-        """Return a reader of the next frame that is not skippable; None at the end of the data."""
-        while head := bytes(self._input.peek(HEAD_BYTES)):
-            try:
-                parameters = zstandard.get_frame_parameters(head)
-            except zstandard.ZstdError as error:
-                raise self._bad_head(error) from error
-            self._is_first = False
-            self._stated_bytes = parameters.content_size
-            if head.startswith(zstandard.FRAME_HEADER):
-                self._check_dictionary(parameters.dict_id)
-                self.window_bytes = max(self.window_bytes, parameters.window_size)
-                self._check_window()
-                head_bytes = zstandard.frame_header_size(head)
-                self._input.begin_frame(head_bytes, has_checksum=parameters.has_checksum)
-                return self._decompressor.stream_reader(self._input)  # type: ignore[arg-type] # it calls read alone
-            self._input.skip(_SKIPPABLE_HEAD_BYTES + parameters.content_size)
-            self._check_end(parameters.content_size)
-        return None
-
-    def _bad_head(self, error: zstandard.ZstdError) -> InputError:
-        if "not enough data" in str(error):
-            return InputError(self._name, TRUNCATED)
-        if "Unknown frame descriptor" not in str(error):
-            return self._damage(error)
-        return self._bad_start("frame", is_first=self._is_first)
-
-    def _check_dictionary(self, dictionary: int) -> None:
-        if dictionary:
-            raise InputError(
-                self._name,
-                f"was compressed with a zstd dictionary (number {dictionary}), which the file does not hold",
-                remedy="decompress it with zstd -d -D DICTIONARY",
-            )
+    def _take(self, size: int) -> bytes | memoryview:
+        part = self._peek(size)
+        self._waiting = self._waiting[size:]
+        self._is_cut = len(part) < size
+        return part
 
     def _check_end(self, held_bytes: int) -> None:
-        if self._input.is_cut:
+        if self._is_cut:
             raise InputError(self._name, TRUNCATED)
         # The library does not compare the two where a frame ends with an empty block.
         if self._stated_bytes not in (zstandard.CONTENTSIZE_UNKNOWN, held_bytes):

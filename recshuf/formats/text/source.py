@@ -6,6 +6,7 @@ of whole records in order, as of compressed lines; any thread cuts them.
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -26,7 +27,6 @@ from recshuf.formats.lines.cutting import (
     CRLF,
     MARK,
     MOST_END_BYTES,
-    PIECE_BYTES,
     Cutter,
     end_line,
     find_ends,
@@ -51,7 +51,8 @@ BYTES_SCHEMA = pa.schema([(COLUMN, pa.large_binary())])
 _DELIMITERS = (",", "\t", ";", "|")
 _MOST_LINES = 100
 _FEWEST = 2
-"""Fields of a table, and lines under its names."""
+"""Lines under the names of a table."""
+_NUMBER = re.compile(r"\s*[-+]?(?:\d+\.?\d*(?:e[-+]?\d+)?|\.\d+(?:e[-+]?\d+)?|nan|inf)\s*", re.IGNORECASE)
 _TEXT_TYPES = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
 _LARGEST_STRING_BYTES = 2**31 - 1
 _BLANK_LINES = (b"\n\n", b"\n\r\n")
@@ -173,21 +174,14 @@ def _find_names(head: bytes) -> str | None:
     """
     lines = [line.rstrip("\r") for line in head.removeprefix(MARK).decode("latin-1").split("\n")[:-1]]
     for delimiter in _DELIMITERS:
-        first, *others = [line.split(delimiter) for line in lines[:_MOST_LINES]] or [[]]
-        if len(first) < _FEWEST or len(others) < _FEWEST or any(len(row) != len(first) for row in others):
-            continue
-        names = [text for text, *values in zip(first, *others, strict=True) if all(map(_is_number, values))]
-        if any(text and not _is_number(text) for text in names):
-            return lines[0]
+        rows = [line.split(delimiter) for line in lines[:_MOST_LINES]]
+        widths = {len(row) for row in rows}
+        if len(rows) > _FEWEST and len(widths) == 1 and widths != {1}:
+            columns = zip(*rows, strict=True)
+            names = [name for name, *values in columns if all(map(_NUMBER.fullmatch, values))]
+            if any(name and not _NUMBER.fullmatch(name) for name in names):
+                return lines[0]
     return None
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 class TextSource(LineSource):
@@ -258,14 +252,7 @@ class CountCutter(SeveralCutter):
             seen += ends.size
 
     def find_last_end(self, data: Bytes) -> int:
-        pieces = range(0, data.size, PIECE_BYTES)
-        counts = [np.count_nonzero(data[at : at + PIECE_BYTES] == ord(NEWLINE)) for at in pieces]
-        left = sum(counts) - sum(counts) % self._count
-        for at, count in zip(pieces, counts, strict=True):
-            if 0 < left <= count:
-                return at + int(np.flatnonzero(data[at : at + PIECE_BYTES] == ord(NEWLINE))[left - 1]) + 1
-            left -= count
-        return 0
+        return max((int(ends[-1]) for ends in self.find_ends(data, 0) if ends.size), default=0)
 
     def end_last(self, data: Bytes, begin: int, end: int, before: bytes) -> int | str:
         rest = data[begin:end].tobytes()

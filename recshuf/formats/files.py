@@ -26,14 +26,18 @@ DAMAGED = "fetch or write the file again"
 
 @contextmanager
 def explained(
-    name: str, problem: str, place: str | Callable[[], str] | None = None, remedy: str | None = DAMAGED
+    name: str,
+    problem: str,
+    place: str | Callable[[], str] | None = None,
+    remedy: str = DAMAGED,
+    faults: type[Exception] | tuple[type[Exception], ...] = Exception,
 ) -> Iterator[None]:
     """Turn what a library says of a bad file into an `InputError` that names it."""
     try:
         yield
     except RecshufError:
         raise
-    except Exception as error:
+    except faults as error:
         said = " ".join(str(error).split())[:300]
         place = place() if callable(place) else place
         raise InputError(name, f"{problem}: {said}", place=place, remedy=remedy) from error

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import pyarrow as pa
 import pyarrow.types as pt
 
-from recshuf.errors import InputError, RecshufError
+from recshuf.errors import InputError
 from recshuf.formats.arrow import MAGIC, MAGIC_FEATHER
 from recshuf.formats.arrow.saved import read_documents
 from recshuf.formats.arrow.sink import MOST_BATCH_BYTES, ArrowLayout
+from recshuf.formats.files import DAMAGED, explained
 from recshuf.formats.metadata import MetadataUnion
 from recshuf.formats.parquet.metadata import adopt, read_metadata, settle, settle_copies
-from recshuf.formats.parquet.types import child_fields, dense_schema, dense_type, fit_index
+from recshuf.formats.parquet.types import dense_schema, dense_type, fit_index, leaf_types
 from recshuf.formats.parquet.union import SchemaUnion, columns_of, pick_columns
 from recshuf.interfaces import InputSummary, RowFragment, Source, TableDecoder, open_raw
 from recshuf.records.arrays import count_bytes
@@ -25,11 +26,13 @@ from recshuf.storage.reading.local import read_head
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     from recshuf.formats.parquet.metadata import RangeIndex
-    from recshuf.interfaces import Decoder, Fragment, InputFile, Metadata, ReadOptions, Table
+    from recshuf.interfaces import Decoder, Fragment, InputFile, Metadata, ReadOptions
 
 
+_FAULTS = (MemoryError, pa.ArrowException, OSError, ValueError, TypeError, KeyError, IndexError)
 _CODECS = {b"\x04\x22\x4d\x18": "lz4", b"\x28\xb5\x2f\xfd": "zstd"}
 
 
@@ -217,60 +220,61 @@ def _conform(
 
 
 def _look_into(file: InputFile) -> _File:
-    """Return what is known of an input: of the file format all but its values, of a stream its first batch.
+    """Return what is known of an input: of the file format all but its values, of a stream or a table its first batch.
 
-    A stream with dictionaries is read to its end, as they may change in it.
+    One with dictionaries is read to its end, as they may change in it; a table that is read once is not read at all.
     """
-    if file.table is not None:
-        return _look_into_table(file, file.table)
-    is_file = _is_file_format(file)
-    open_reader = pa.ipc.open_file if is_file else pa.ipc.open_stream
-    with _explained(file, lambda: "schema"), open_raw(file) as opened, open_reader(opened) as reader:
-        schema = reader.schema
-        columns = _list_dictionaries(schema)
-    counts = is_file or columns or not len(schema)
-    rows, count, longest = 0, 0, 0
-    dictionaries: dict[int, list[pa.Array]] = {column: [] for column in columns}
-    first_rows = size = 0
-    with _explained(file, lambda: f"row {rows}"):
-        first: pa.RecordBatch | None = next(_read_batches(file, is_file=is_file), None)
-        if counts:
-            # Without dictionaries, rows are counted in a column of numbers, which is read fastest.
-            numbers = (at for at, kind in enumerate(schema.types) if pt.is_primitive(kind))
-            only = columns or ([next(numbers, 0)] if len(schema) else [])
-            for batch in _read_batches(file, is_file=is_file, columns=only):
-                rows, count, longest = rows + batch.num_rows, count + 1, max(longest, batch.num_rows)
-                for place, column in enumerate(columns):
-                    found = batch.column(place if is_file else column).dictionary
-                    found.validate(full=True)  # to compare what is damaged reads beyond its buffers
-                    _note_dictionary(dictionaries[column], found)
-        if first is not None:
+    table, counts = file.table, list[int]()
+    is_file = table is not None or _is_file_format(file)
+    with _explained(file, lambda: f"row {sum(counts)}"):
+        schema = _read_schema(file, is_file=is_file)
+        kinds = enumerate(schema.types)
+        dictionaries = {place: list[pa.Array]() for place, kind in kinds if pt.is_dictionary(kind)}
+        first = (
+            next(_read_batches(file, is_file=is_file), None) if table is None or not table.is_once else None
+        )
+        if dictionaries or (table is None and (is_file or not len(schema))):
+            _scan(file, schema, counts, dictionaries, is_file=is_file)
+        first_rows, size = (0, 0) if first is None else (first.num_rows, first.nbytes)
+        if first is not None and table is None:
             first.validate(full=True)
-            first_rows, size = first.num_rows, _count_dense(first)
-    if first is not None and not counts:
-        stored = max(1, first.get_total_buffer_size())
-        whole = file.stamp.size if file.stamp else stored
-        rows, longest = max(first_rows, int(first_rows * whole / stored)), first_rows
-        count = 1 + (whole > 2 * stored)
-    row_bytes = size / max(1, first_rows)
-    schema, range_index = _settle(file.name, schema, rows)
-    codec, stored = _look_at_message(file, is_file=is_file)
-    byte_count = int(rows * row_bytes)
-    if count > 1 and stored and is_file and file.stamp and not any(map(_has_dictionary, schema.types)):
+            size = _count_dense(first)
+    rows, codec, stored = sum(counts), "none", 0
+    if table is not None:
+        rows, counts = table.row_count or 0, [first_rows] if table.byte_count is None else []
+        size, first_rows = (size, first_rows) if table.byte_count is None else (table.byte_count, rows)
+    else:
+        codec, stored = _look_at_message(file, is_file=is_file)
+        if first is not None and not counts:
+            share = (file.stamp.size if file.stamp else 1) / max(1, first.get_total_buffer_size())
+            rows, counts = max(first_rows, int(first_rows * share)), [first_rows] * (1 + (share > 2))
+    if rows and not len(schema):
+        raise InputError(file.name, f"has {rows} rows but no columns, so there is nothing to shuffle")
+    row_bytes, longest = size / max(1, first_rows), max(counts, default=0)
+    byte_count, several = int(rows * row_bytes), longest if len(counts) > 1 else 0
+    if several and stored and is_file and file.stamp and not any(map(_has_dictionary, schema.types)):
         # Later rows may be longer; piles that are larger than planned are split, which costs a third of a run.
         byte_count = max(byte_count, int(size * file.stamp.size / stored))
-    return _File(
-        file, is_file, schema, range_index, rows, longest if count > 1 else 0, int(longest * row_bytes), row_bytes,
-        byte_count, codec, dictionaries,
-    )  # fmt: skip
-
-
-def _settle(name: str, schema: pa.Schema, rows: int) -> tuple[pa.Schema, RangeIndex | None]:
-    """Return what `settle` does, the index of pandas among the columns."""
-    if rows and not len(schema):
-        raise InputError(name, f"has {rows} rows but no columns, so there is nothing to shuffle")
     schema, index = settle(schema, rows)
-    return (schema if index is None else schema.append(pa.field(index.name, pa.int64()))), index
+    schema = schema if index is None else schema.append(pa.field(index.name, pa.int64()))
+    sizes = int(longest * row_bytes), row_bytes, byte_count
+    return _File(file, is_file, schema, index, rows, several, *sizes, codec, dictionaries)
+
+
+def _scan(
+    file: InputFile, schema: pa.Schema, counts: list[int], known: dict[int, list[pa.Array]], *, is_file: bool
+) -> None:
+    """Note the rows of each batch of an input, and the dictionaries of each column that is to have some."""
+    # Without dictionaries, rows are counted in a column of numbers, which is read fastest.
+    numbers = (at for at, kind in enumerate(schema.types) if pt.is_primitive(kind))
+    only = [*known] or ([next(numbers, 0)] if len(schema) else [])
+    for batch in _read_batches(file, is_file=is_file, columns=only):
+        counts.append(batch.num_rows)
+        for values, column in zip(known.values(), batch.columns, strict=False):
+            found = column.dictionary
+            found.validate(full=True)  # to compare what is damaged reads beyond its buffers
+            if not values or not found.equals(values[-1]):
+                values.append(found)
 
 
 def _count_dense(batch: pa.RecordBatch) -> int:
@@ -280,54 +284,19 @@ def _count_dense(batch: pa.RecordBatch) -> int:
     return count_bytes(pa.RecordBatch.from_arrays(dense, [""] * len(dense))) if dense else 0
 
 
-def _look_into_table(file: InputFile, table: Table) -> _File:
-    """Return what is known of a table that a caller holds; of one that is read once, its schema."""
-    schema, dictionaries = table.schema, dict[int, list[pa.Array]]()
-    if table.is_once:
-        # Its dictionaries are known when it has been read, and shards say their types before that.
-        fields = [field.with_type(dense_type(field.type)) for field in schema]
-        schema = pa.schema(fields, schema.metadata)
-    rows, row_bytes, longest = table.row_count or 0, 0.0, 0
-    columns = _list_dictionaries(schema)
-    with _explained(file, lambda: f"row {rows}"):
-        for batch in () if table.is_once else table.batches():
-            if not row_bytes:
-                row_bytes, longest = batch.nbytes / max(1, batch.num_rows), batch.num_rows
-            for column in columns:
-                _note_dictionary(dictionaries.setdefault(column, []), batch.column(column).dictionary)
-            if row_bytes and not columns:
-                break
-    if table.byte_count is not None and rows:
-        row_bytes, longest = max(1.0, table.byte_count / rows), 0
-    schema, range_index = _settle(file.name, schema, rows)
-    sizes = int(longest * row_bytes), row_bytes, int(rows * row_bytes)
-    return _File(file, True, schema, range_index, rows, 0, *sizes, "none", dictionaries)
-
-
 def _tell_plain(file: _File) -> str:
     """Return a sentence about what is lost of a table that is read once; empty if nothing is."""
-    table, picked = file.file.table, []
-    if table is not None and table.is_once:
-        picked = [repr(field.name) for field in table.schema if _has_dictionary(field.type)]
-    if not picked:
-        return ""
-    return f"{file.file.name}: {', '.join(picked)}: dictionaries of what is read once are written as plain values"
-
-
-def _list_dictionaries(schema: pa.Schema) -> list[int]:
-    return [place for place, kind in enumerate(schema.types) if pt.is_dictionary(kind)]
-
-
-def _note_dictionary(known: list[pa.Array], found: pa.Array) -> None:
-    if not known or (found is not known[-1] and not found.equals(known[-1])):
-        known.append(found)
+    table = file.file.table
+    fields = table.schema if table is not None and table.is_once else ()
+    picked = ", ".join(repr(field.name) for field in fields if _has_dictionary(field.type))
+    said = "dictionaries of what is read once are written as plain values"
+    return f"{file.file.name}: {picked}: {said}" if picked else ""
 
 
 def _summarise(file: _File) -> InputSummary:
     name, table, size = file.file.name, file.file.table, file.byte_count
     if table is None:
-        stored = file.file.stamp.size if file.file.stamp else None
-        return InputSummary(name, stored, file.rows, file.is_file, size)
+        return InputSummary(name, file.file.stamp and file.file.stamp.size, file.rows, file.is_file, size)
     if table.row_count is None:
         return InputSummary(name, None, None, False, None)
     return InputSummary(name, table.byte_count or size, file.rows, True, size)
@@ -344,22 +313,36 @@ def _is_file_format(file: InputFile) -> bool:
     return head.startswith(MAGIC)
 
 
+def _read_schema(file: InputFile, *, is_file: bool) -> pa.Schema:
+    if file.table is None:
+        with _opened(file, is_file=is_file) as reader:
+            return reader.schema
+    schema = file.table.schema
+    # Dictionaries of what is read once are known when it has been read, and shards say their types before that.
+    return dense_schema(schema) if file.table.is_once else schema
+
+
 def _read_batches(
     file: InputFile, *, is_file: bool, columns: list[int] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the record batches of a file; in the file format, with these columns alone."""
+    """Yield the record batches of a file, those of a table or stream whole; with these columns alone, if they are given."""
     if file.table is not None:
-        yield from file.table.batches()
+        batches = file.table.batches()
+        yield from batches if columns is None else (batch.select(columns) for batch in batches)
         return
-    options = pa.ipc.IpcReadOptions(included_fields=columns) if columns and is_file else None
-    with open_raw(file) as opened:
-        if not is_file:
-            with pa.ipc.open_stream(opened) as stream:
-                yield from stream
-            return
-        with pa.ipc.open_file(opened, options=options) as reader:
-            for index in range(reader.num_record_batches):
-                yield reader.get_batch(index)
+    with _opened(file, is_file=is_file, columns=columns) as reader:
+        if is_file:
+            yield from map(reader.get_batch, range(reader.num_record_batches))
+        else:
+            yield from reader if columns is None else (batch.select(columns) for batch in reader)
+
+
+@contextmanager
+def _opened(file: InputFile, *, is_file: bool, columns: list[int] | None = None) -> Iterator[Any]:
+    options = pa.ipc.IpcReadOptions(included_fields=columns or [])
+    open_reader = pa.ipc.open_file if is_file else pa.ipc.open_stream
+    with open_raw(file) as opened, open_reader(opened, options=options if is_file else None) as reader:
+        yield reader
 
 
 def _look_at_message(file: InputFile, *, is_file: bool) -> tuple[str, int]:
@@ -387,27 +370,15 @@ def _check_types(fields: Sequence[pa.Field], name: str) -> None:
 
 def _find_odd(kind: pa.DataType) -> pa.DataType | None:
     """Return a type whose values cannot be taken one by one, at any depth; None if there is none."""
-    return _find_type(kind, lambda inner: pt.is_union(inner) or pt.is_run_end_encoded(inner))
+    leaves = leaf_types(kind)
+    return next((leaf for leaf in leaves if pt.is_union(leaf) or pt.is_run_end_encoded(leaf)), None)
 
 
 def _has_dictionary(kind: pa.DataType) -> bool:
-    return _find_type(kind, pt.is_dictionary) is not None
+    return any(map(pt.is_dictionary, leaf_types(kind)))
 
 
-def _find_type(kind: pa.DataType, test: Callable[[pa.DataType], bool]) -> pa.DataType | None:
-    if test(kind):
-        return kind
-    return next(filter(None, (_find_type(child.type, test) for child in child_fields(kind))), None)
-
-
-@contextmanager
-def _explained(file: InputFile, place: Callable[[], str]) -> Iterator[None]:
+def _explained(file: InputFile, place: Callable[[], str]) -> AbstractContextManager[None]:
     """Turn what Arrow says of a bad file into an `InputError` that names it."""
-    try:
-        yield
-    except RecshufError:
-        raise
-    except (MemoryError, pa.ArrowException, OSError, ValueError, TypeError, KeyError, IndexError) as error:
-        kind, remedy = (" as Arrow", "fetch or write the file again") if file.table is None else ("", "")
-        problem = f"cannot be read{kind}: {' '.join(str(error).split())[:300]}"
-        raise InputError(file.name, problem, place=place(), remedy=remedy) from error
+    problem, remedy = ("cannot be read as Arrow", DAMAGED) if file.table is None else ("cannot be read", "")
+    return explained(file.name, problem, place, remedy, _FAULTS)

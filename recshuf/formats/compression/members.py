@@ -50,7 +50,7 @@ class _Inflate:
     def unused_data(self) -> bytes:
         return self._member.unused_data
 
-    def decompress(self, data: bytes, max_length: int) -> bytes:
+    def decompress(self, data: bytes | memoryview, max_length: int) -> bytes:
         return self._member.decompress(self._member.unconsumed_tail + data, max_length)
 
 

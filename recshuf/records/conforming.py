@@ -88,6 +88,14 @@ def _conform_dictionary(array: pa.DictionaryArray, kind: pa.DataType) -> pa.Arra
     return uncut(conform(array.dictionary, kind)).take(array.indices)
 
 
+def encode_dictionary(array: pa.Array, values: pa.Array, kind: pa.DictionaryType) -> pa.DictionaryArray:
+    """Return values, or nulls, as a dictionary array of a type, by their places among all `values`."""
+    import pyarrow.compute as pc  # takes long, and few files have dictionaries
+
+    indices = pc.index_in(array, value_set=values, skip_nulls=True).cast(kind.index_type)
+    return pa.DictionaryArray.from_arrays(indices, values, ordered=kind.ordered)
+
+
 def _view_as_list(array: pa.Array) -> pa.Array:
     """Return the same lists with offsets; `cast` fails if the last one is null."""
     nulls = array.is_null()

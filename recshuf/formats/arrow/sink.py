@@ -14,7 +14,7 @@ from recshuf.formats.arrow.saved import make_documents, make_parts_document
 from recshuf.formats.files import FileSink
 from recshuf.formats.parquet.types import dense_schema
 from recshuf.interfaces import RowBuffer, Target
-from recshuf.records.conforming import conform
+from recshuf.records.conforming import conform, encode_dictionary
 from recshuf.system.files import BehindFile
 
 if TYPE_CHECKING:
@@ -92,18 +92,12 @@ class ArrowTarget(Target):
         return make(pa.PythonFile(_Counted(stream), "w"), self.declared, options=options)
 
     def encode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        columns = [self._encode(column, index) for index, column in enumerate(batch.columns)]
+        known = self._layout.dictionaries
+        columns = [
+            encode_dictionary(column, known[index], kind) if index in known else conform(column, kind)
+            for index, (column, kind) in enumerate(zip(batch.columns, self.declared.types, strict=True))
+        ]
         return pa.RecordBatch.from_arrays(columns, schema=self.declared)
-
-    def _encode(self, array: pa.Array, index: int) -> pa.Array:
-        kind, dictionaries = self.declared.field(index).type, self._layout.dictionaries
-        if index not in dictionaries:
-            return conform(array, kind)
-        import pyarrow.compute as pc
-
-        values = dictionaries[index]
-        indices = pc.index_in(array, value_set=values, skip_nulls=True).cast(kind.index_type)
-        return pa.DictionaryArray.from_arrays(indices, values, ordered=kind.ordered)
 
     def _make_options(self, *, use_threads: bool = False) -> pa.ipc.IpcWriteOptions:
         name = {"lz4": "lz4_frame"}.get(self._codec, self._codec)

@@ -22,7 +22,7 @@ from recshuf.formats.parquet.plan import SINK_FACTOR, FirstRows
 from recshuf.formats.parquet.thrift import LIST, STRUCT, ThriftReader, encode_list, encode_number
 from recshuf.formats.parquet.types import leaf_types
 from recshuf.interfaces import RowBuffer, Sink, Target, WriteOptions
-from recshuf.records.conforming import check_digits, conform, has_decimals
+from recshuf.records.conforming import check_digits, conform, encode_dictionary, has_decimals
 from recshuf.system.files import BehindFile
 from recshuf.system.threads import TaskQueue
 
@@ -208,12 +208,9 @@ def _explain_group() -> Iterator[None]:
 
 def _encode_ordered(array: pa.Array, categories: pa.Array, kind: pa.DictionaryType) -> pa.Array:
     """Return the array with a dictionary of `categories`, followed by other values in order of appearance."""
-    import pyarrow.compute as pc  # takes long, and few files have ordered dictionaries
-
     dense = conform(array, kind.value_type)
     values = pa.chunked_array([categories.cast(kind.value_type), dense.drop_null()]).unique()
-    indices = pc.index_in(dense, value_set=values, skip_nulls=True).cast(kind.index_type)
-    return pa.DictionaryArray.from_arrays(indices, values, ordered=True)
+    return encode_dictionary(dense, values, kind)
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,10 +84,8 @@ class ArchiveSource(ArraySource):
             )
 
     def fragments(self, input_index: int, block_bytes: int, max_record_bytes: int) -> Iterator[Fragment]:
-        (file, arrays, *_), limits = (
-            self._files[input_index],
-            self._options.limit(block_bytes, max_record_bytes),
-        )
+        (file, arrays, *_), limit = self._files[input_index], self._options.limit
+        limits = limit(block_bytes, max_record_bytes)
         with ExitStack() as cleanup:
             archive = cleanup.enter_context(_opened(file))
             streams = [_open_array(file, name, arrays[name], archive, cleanup) for name in arrays]
@@ -112,10 +110,11 @@ def _explained(file: InputFile, name: str | None = None) -> AbstractContextManag
 
 @contextmanager
 def _opened(file: InputFile) -> Iterator[zipfile.ZipFile]:
-    with ExitStack() as cleanup:
-        with _explained(file):
-            raw = cleanup.enter_context(io.BufferedReader(open_raw(file), _BUFFER_BYTES))
-            archive = cleanup.enter_context(zipfile.ZipFile(raw))
+    with (
+        _explained(file),
+        io.BufferedReader(open_raw(file), _BUFFER_BYTES) as raw,
+        zipfile.ZipFile(raw) as archive,
+    ):
         yield archive
 
 
@@ -143,13 +142,9 @@ def _look_into(file: InputFile, options: ReadOptions) -> _File:
             arrays[name] = _read_header(file, name, archive, info)
         chosen = _choose(file.name, arrays, options)
         others = [name for name in arrays if name not in chosen] if KEEP_OTHERS.of(options) else []
-        whole = [
-            array for name, array in arrays.items() if name in others or (array.by_columns and name in chosen)
-        ]
-        whole_bytes, room = (
-            sum(array.byte_count for array in whole),
-            (options.memory_bytes or 1 << 63) // _SHARE,
-        )
+        whole = [*others, *(name for name in chosen if arrays[name].by_columns)]
+        whole_bytes = sum(arrays[name].byte_count for name in whole)
+        room = (options.memory_bytes or 1 << 63) // _SHARE
         if whole_bytes > room:
             problem = f"its copies and arrays in Fortran's order are read whole, which takes {whole_bytes:,} bytes of the {room:,} allowed"
             remedy = "raise --memory, or save what numpy.ascontiguousarray gives"

@@ -72,7 +72,7 @@ class ArraySource(Source):
         from recshuf.formats.texts import TableValueReader  # imports what runs without fields do not need
 
         layout, places = self.layout, None
-        if not isinstance(layout, FixedLayout):  # other arrays may have no table form
+        if not isinstance(layout, FixedLayout):  # others may have no table form
             places = sorted({layout.names.index(split_path(path, layout.names)[0]) for path in paths})
             names, arrays = zip(
                 *((layout.names[place], layout.arrays[place]) for place in places), strict=True
@@ -136,11 +136,10 @@ def _open_npy(file: InputFile) -> Array:
     """Return the array of a file of NumPy, once its header is read."""
     with io.BufferedReader(open_raw(file), _HEAD_BYTES) as stream:
         head = stream.peek(len(MAGIC))
-        if not head:
-            raise InputError(file.name, "is empty (0 bytes), not an array of NumPy")
         if not head.startswith(MAGIC):
+            problem = "has no header of NumPy" if head else "is empty (0 bytes), not an array of NumPy"
             remedy = "a dump of numbers alone is read with --format binary and --record-bytes BYTES"
-            raise InputError(file.name, "has no header of NumPy", remedy=remedy)
+            raise InputError(file.name, problem, remedy=remedy)
         array = read_header(file.name, None, stream)
         byte_count = stream.seek(0, io.SEEK_END) - array.start
     if array.rows < 0:

@@ -134,15 +134,14 @@ def make_header(layout: FixedLayout, rows: int) -> bytes:
     """Return a header of NumPy for so many rows, which has the same length for any number."""
     if not layout.is_npy:
         return layout.header
-    shape = ", ".join(map(str, (rows, *layout.shape))) + ("," if not layout.shape else "")
-    text = f"{{'descr': {layout.descr}, 'fortran_order': False, 'shape': ({shape}), }}".encode()
+    shape = (rows, *layout.shape)
+    text = f"{{'descr': {layout.descr}, 'fortran_order': False, 'shape': {shape}, }}".encode()
     length = len(text) - len(str(rows)) + _MOST_ROWS_DIGITS + 1
     is_short = text.isascii() and length + len(MAGIC) + 4 + _ALIGNMENT < 1 << 16
-    prefix = len(MAGIC) + (4 if is_short else 6)
-    whole = -(-(prefix + length) // _ALIGNMENT) * _ALIGNMENT
-    version = b"\1\0" if is_short else b"\2\0" if text.isascii() else b"\3\0"
-    count = struct.pack("<H" if is_short else "<I", whole - prefix)
-    return MAGIC + version + count + text.ljust(whole - prefix - 1) + b"\n"
+    version, code = (b"\1\0", "<H") if is_short else (b"\2\0" if text.isascii() else b"\3\0", "<I")
+    prefix = len(MAGIC) + 2 + struct.calcsize(code)
+    inner = -(-(prefix + length) // _ALIGNMENT) * _ALIGNMENT - prefix
+    return MAGIC + version + struct.pack(code, inner) + text.ljust(inner - 1) + b"\n"
 
 
 class Array(NamedTuple):
@@ -200,7 +199,7 @@ class ArrayDecoder(TableDecoder):
         fields = []
         for name, dtype in zip(layout.names, self._records, strict=True):
             try:
-                fields.append(pa.field(name, self._wrap(np.empty(0, dtype)).type))
+                fields.append(pa.field(name, self._wrap(_view(np.empty(0, np.uint8), dtype)).type))
             except (pa.ArrowException, TypeError, ValueError) as error:
                 problem = f"items of type {dtype.base} have no table form"
                 raise ConversionError(name, problem, remedy="keep the format of the inputs") from error
@@ -209,7 +208,7 @@ class ArrayDecoder(TableDecoder):
 
     def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         columns = zip(batch.columns, self._records, strict=True)
-        arrays = [self._wrap(view_bytes(column).view([("row", dtype)])["row"]) for column, dtype in columns]
+        arrays = [self._wrap(_view(view_bytes(column), dtype)) for column, dtype in columns]
         return pa.RecordBatch.from_arrays(
             arrays[0].flatten() if self._has_members else arrays, schema=self.schema
         )
@@ -227,6 +226,12 @@ class ArrayDecoder(TableDecoder):
         if axes or dtype.kind in ("Vc" if self._keeps_bytes else "V"):
             return wrap_values(values, pa.binary(dtype.itemsize * prod(axes)))
         return pa.array(np.ascontiguousarray(values, dtype.newbyteorder("=")))
+
+
+def _view(content: NDArray[np.uint8], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return bytes as rows of a type with axes; a `ValueError` if rows have none."""
+    rows: NDArray[Any] = content.view([("row", dtype)])["row"]
+    return rows
 
 
 def list_bytes(batch: pa.RecordBatch, place: int) -> memoryview:

@@ -104,17 +104,17 @@ Layout = FixedLayout | ArchiveLayout
 
 def find_layout(schema: pa.Schema, name: str) -> Layout:
     """Return the layout of a format for tables: of columns of numbers, of lists of as many numbers each, or of as many bytes each."""
-    arrays = tuple(_lay_out(field, is_npy=name != "binary") for field in schema)
-    if name == "npz":
-        if not arrays:
-            problem = "records without a single field have no place in an archive"
-            raise ConversionError("", problem, remedy="choose --to jsonl or --to parquet")
-        return ArchiveLayout(tuple(schema.names), arrays, "none", {})
-    if len(schema) != 1:
+    problem = remedy = ""
+    if not len(schema) and name == "npz":
+        problem = "records without a single field have no place in an archive"
+        remedy = "choose --to jsonl or --to parquet"
+    elif len(schema) != 1 and name != "npz":
         problem = f"an array holds one column, and there are {len(schema)}"
         remedy = "choose one with --columns, or choose --to npz or --to hdf5"
+    if problem:
         raise ConversionError("", problem, remedy=remedy)
-    return arrays[0]
+    arrays = tuple(_lay_out(field, is_npy=name != "binary") for field in schema)
+    return ArchiveLayout(tuple(schema.names), arrays, "none", {}) if name == "npz" else arrays[0]
 
 
 def _lay_out(field: pa.Field, *, is_npy: bool) -> FixedLayout:

@@ -103,14 +103,14 @@ def test_the_bytes_are_those_of_the_file_that_pyarrow_writes(tmp_path: Path, cou
     [pa.large_string(), pa.large_binary(), pa.binary(1), pa.int16(), pa.date64(), pa.timestamp("s")],
     ids=str,
 )
-def test_dictionaries_have_the_values_that_their_file_has(
-    tmp_path: Path, kind: pa.DataType, ordered: bool
-):
+def test_dictionaries_have_the_values_that_their_file_has(tmp_path: Path, kind: pa.DataType, ordered: bool):
     """A frame of polars with categories is such a table."""
     values = ["a", "b"] if kind in (pa.large_string(), pa.large_binary(), pa.binary(1)) else [0, 86_400_000]
     values = pa.array([number % 1000 for number in values] if kind == pa.int16() else values, kind)
     indices = pa.array([0, 1, None] * 50, pa.int8())
-    table = pa.table({"a": pa.DictionaryArray.from_arrays(indices, values, ordered=ordered), "id": range(150)})
+    table = pa.table(
+        {"a": pa.DictionaryArray.from_arrays(indices, values, ordered=ordered), "id": range(150)}
+    )
     pq.write_table(table, tmp_path / "in.parquet")
     for name, inputs in (("a", tmp_path / "in.parquet"), ("b", table)):
         recshuf.shuffle(inputs, tmp_path / f"{name}.parquet", seed=7, verify=True)

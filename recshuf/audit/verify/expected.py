@@ -143,7 +143,9 @@ def take_mixture(job: Job, manifest: Manifest | None) -> Job:
     mixture = Mixture(_list_numbers(sources, "weight"), _list_numbers(sources, "copies"))
     count = job.options["head_count"]
     if mixture.copies and count is not None:
-        raise UsageError(f"{job.output}: has --copies by its manifest, which tell its size; leave out --head-count")
+        raise UsageError(
+            f"{job.output}: has --copies by its manifest, which tell its size; leave out --head-count"
+        )
     if mixture.weights and count is None:
         count = sum(int(source["written"]) for source in sources)
     return replace(job, feature=mixture, options=job.options | {"head_count": count})

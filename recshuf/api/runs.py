@@ -236,7 +236,7 @@ def gather(
             if "--columns" not in (error.remedy or ""):
                 raise
             # That is no option of this command.
-            remedy = "give another --to, such as parquet"
+            remedy = "give another --to"
             raise ConversionError(error.field, error.problem, remedy=remedy) from error
 
 

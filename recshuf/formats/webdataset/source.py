@@ -188,9 +188,12 @@ class TarReader(BlockReader):
 
     def _find_stop(self, data: Bytes) -> int:
         try:
-            return self._find_records(data)
+            stop, groups = self._find_records(data)
         except ArchiveError as error:
             raise _place(error, self._limit, self._position) from error
+        self._hashes = [hash_key(group[0].key or b"") for group in groups]
+        self._wrong = next(filter(None, map(_find_twice, groups)), None)
+        return stop
 
     def _end(self, data: Bytes, stop: int, filled: int) -> tuple[int, int]:  # noqa: ARG002 - more archives may follow
         return stop, filled
@@ -198,12 +201,11 @@ class TarReader(BlockReader):
     def _make_fragment(self, data: Bytes, position: int, *block: Any) -> Iterator[Fragment]:
         begin, *ends = self._edges
         if ends:
-            hashes = [hash_key(group[0].key or b"") for group in self._groups]
-            wrong = next(filter(None, map(_find_twice, self._groups)), None)
-            yield TarFragment(hashes, wrong, np.array(ends) - begin, data[begin:], position + begin, *block)
+            known = self._hashes, self._wrong, np.array(ends) - begin
+            yield TarFragment(*known, data[begin:], position + begin, *block)
 
-    def _find_records(self, data: Bytes) -> int:
-        """Note the records of one archive that are in memory, and return where they end."""
+    def _find_records(self, data: Bytes) -> tuple[int, list[list[Member]]]:
+        """Return where the records end of one archive that are in memory, and their members."""
         members, begin, stop = list[Member](), 0, 0
         for one in walk(data.data, 0):
             if isinstance(one, Member):
@@ -214,22 +216,21 @@ class TarReader(BlockReader):
             else:
                 begin = one
         last = max((one.end for one in members[-2:] if one.end <= data.size), default=begin)
-        self._groups = group_members(members)
-        self._edges = [begin, *(group[-1].end for group in self._groups[:-1])]
+        groups = group_members(members)
+        self._edges = [begin, *(group[-1].end for group in groups[:-1])]
         start = self._edges[-1]
         if members and members[-1].end > data.size and members[-1].end - start > self._limit.max_bytes:
             raise self._limit.exceeded(self._position + start)
         if not stop and not self._is_ended:
-            self._groups = self._groups[:-1]  # it may go on
-            return start
+            return start, groups[:-1]  # the last one may go on
         if not stop and data[last:].any():
             raise ArchiveError(last, "is truncated: a member ends behind the end of the archive")
-        if self._groups:
-            data[start:last] = np.roll(data[start:last], last - self._groups[-1][-1].end)
+        if groups:
+            data[start:last] = np.roll(data[start:last], last - groups[-1][-1].end)
             self._edges.append(last)
         elif members:
             raise ArchiveError(begin, "holds only members that readers leave out", "leave the archive out")
-        return stop or data.size
+        return stop or data.size, groups
 
 
 def _find_twice(group: Sequence[Member]) -> ArchiveError | None:

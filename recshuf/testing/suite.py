@@ -214,6 +214,8 @@ class FormatSuite(RunSuite):
             len(content),
             InputFile(name="the damaged file", path=path, suffix=split_suffix(path.name)),
         )
+        for suffix in self.format.traits.companion_suffixes:
+            path.with_suffix(suffix).write_bytes(whole.with_suffix(suffix).read_bytes())
         cuts = [content[: int(size * kept)] for kept in (0, 0.001, 0.03, 0.5, 0.9, 0.97, 0.999)]
         cuts.append(content[:-1])
         places = range(0, size, size // 20 + 1)

@@ -285,3 +285,13 @@ def test_the_index_of_pandas_is_kept(tmp_path: Path):
         recshuf.shuffle(inputs, tmp_path / f"{name}.parquet", seed=2)
     pandas.testing.assert_frame_equal(*(pandas.read_parquet(tmp_path / f"{name}.parquet") for name in "ab"))
     assert sorted(pandas.read_parquet(tmp_path / "b.parquet").index) == [*range(10, 50)]
+
+
+def test_the_size_of_a_choice_is_known_though_its_first_batch_is_empty(tmp_path: Path) -> None:
+    """Batches with dictionaries are not joined."""
+    words = pa.array(["a", "b"] * 250).dictionary_encode()
+    texts = ["x" * 100] * 500
+    parts = [pa.table({"id": [at] * 500, "word": words, "text": texts}) for at in range(2)]
+    chosen = pads.dataset(pa.concat_tables(parts)).filter(pads.field("id") == 1)
+    assert [batch.num_rows for batch in chosen.to_batches()] == [0, 500]
+    assert recshuf.plan(chosen, tmp_path / "out.arrow").byte_count > 500 * 100

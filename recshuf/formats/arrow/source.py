@@ -230,9 +230,9 @@ def _look_into(file: InputFile) -> _File:
         schema = _read_schema(file, is_file=is_file)
         kinds = enumerate(schema.types)
         dictionaries = {place: list[pa.Array]() for place, kind in kinds if pt.is_dictionary(kind)}
-        first = (
-            next(_read_batches(file, is_file=is_file), None) if table is None or not table.is_once else None
-        )
+        batches = () if table is not None and table.is_once else _read_batches(file, is_file=is_file)
+        # The first batch of a choice from a table may be empty.
+        first = next((batch for batch in batches if batch.num_rows or table is None), None)
         if dictionaries or (table is None and (is_file or not len(schema))):
             _scan(file, schema, counts, dictionaries, is_file=is_file)
         first_rows, size = (0, 0) if first is None else (first.num_rows, first.nbytes)

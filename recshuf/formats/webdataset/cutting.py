@@ -267,7 +267,8 @@ class KeySet:
             self._runs.flush()
         except OSError as error:
             place, said = self.folder or gettempdir(), error.strerror
-            problem = f"{place}: keys cannot be compared in a file: {said}; make room there"
+            remedy = "make room there" if self.folder else "make room there, or set TMPDIR"
+            problem = f"{place}: keys cannot be compared in a file: {said}; {remedy}"
             raise OutputError(problem) from error
 
     def _read(self, edges: NDArray[np.int64]) -> bytes:

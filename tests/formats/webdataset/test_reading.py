@@ -286,5 +286,8 @@ def test_tables_that_are_no_records_are_refused(tmp_path: Path, kind: str) -> No
 
 
 def test_what_is_easily_mistaken_is_said(tmp_path: Path) -> None:
-    with pytest.warns(RecshufWarning, match=r"'train\.jsonl' is one record; unpack the archive"):
+    (tmp_path / "in.tar.idx").write_bytes(b"x")
+    with pytest.warns(RecshufWarning) as said:
         shuffle(tmp_path, make_tar([("train.jsonl", b'{"a": 1}\n')]))
+    assert "'train.jsonl' is one record; unpack the archive" in str(said[0].message)
+    assert "energon prepare FOLDER" in str(said[1].message)

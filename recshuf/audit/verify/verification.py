@@ -143,7 +143,7 @@ def verify_job(job: Job, progress: Progress, inputs: RecordSet | None = None) ->
         raise UsageError("verify reads its files more than once; name files as inputs and output, and no -")
     job.require_rereading("verify")
     manifest = read_manifest(job, job.output)
-    job = take_mixture(job, manifest)
+    mixed = take_mixture(job, manifest)
     comparison = open_comparison(job, job.output, manifest, progress, inputs)
     metadata = None if inputs else comparison.inputs.record_set.source.metadata
     if metadata is not None and metadata.differences:
@@ -168,8 +168,8 @@ def verify_job(job: Job, progress: Progress, inputs: RecordSet | None = None) ->
             before, mismatches = _compare_firsts(comparison, after, job, dedup)
         else:
             before = _count(comparison.inputs)
-            copies = ExpectedCopies.find(job, inputs.files, before.records)
-            mismatches = _find_mismatches(comparison, before, after, job, copies)
+            copies = ExpectedCopies.find(mixed, inputs.files, before.records)
+            mismatches = _find_mismatches(comparison, before, after, mixed, copies)
         if copies is not None and sum(after.records) != copies.record_count:
             differences.append(
                 f"{job.output}: holds {sum(after.records):,} records, and the mixture has {copies.record_count:,}"

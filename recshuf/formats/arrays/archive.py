@@ -68,7 +68,7 @@ class ArchiveSource(ArraySource):
     def __init__(self, inputs: Sequence[InputFile], options: ReadOptions) -> None:
         first = _look_into(inputs[0], options)
         chosen = options.found({DATASETS: tuple(first.arrays)})
-        self._files = [first, *(_look_into(file, chosen) for file in inputs[1:])]
+        self._files = [first, *(_look_into(file, chosen, [*first.arrays]) for file in inputs[1:])]
         for file in self._files:
             _check_same(first, file)
         if KEEP_OTHERS.of(options):
@@ -110,12 +110,11 @@ def _explained(file: InputFile, name: str | None = None) -> AbstractContextManag
 
 @contextmanager
 def _opened(file: InputFile) -> Iterator[zipfile.ZipFile]:
-    with (
-        _explained(file),
-        io.BufferedReader(open_raw(file), _BUFFER_BYTES) as raw,
-        zipfile.ZipFile(raw) as archive,
-    ):
-        yield archive
+    with _explained(file), io.BufferedReader(open_raw(file), _BUFFER_BYTES) as raw:
+        if not raw.peek(1):
+            raise InputError(file.name, "is empty (0 bytes), not an archive of NumPy")
+        with zipfile.ZipFile(raw) as archive:
+            yield archive
 
 
 def _open_array(
@@ -131,8 +130,8 @@ def _open_array(
         return io.BytesIO(array.order(items, array.rows).tobytes())
 
 
-def _look_into(file: InputFile, options: ReadOptions) -> _File:
-    """Return the arrays of an input."""
+def _look_into(file: InputFile, options: ReadOptions, wanted: Sequence[str] = ()) -> _File:
+    """Return the arrays of an input, which has those that are wanted."""
     arrays: dict[str, Array] = {}
     with _opened(file) as archive:
         for info in archive.infolist():
@@ -140,6 +139,9 @@ def _look_into(file: InputFile, options: ReadOptions) -> _File:
             if name in arrays:
                 raise InputError(file.name, f"holds two arrays {name!r}", remedy="write it again with one")
             arrays[name] = _read_header(file, name, archive, info)
+        if missing := [name for name in wanted if name not in arrays]:
+            problem = f"has no array {missing[0]!r}, and the first input has one"
+            raise InputError(file.name, problem, remedy="shuffle it apart")
         chosen = _choose(file.name, arrays, options)
         others = [name for name in arrays if name not in chosen] if KEEP_OTHERS.of(options) else []
         whole = [*others, *(name for name in chosen if arrays[name].by_columns)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import struct
+import warnings
 from ast import literal_eval
 from dataclasses import dataclass
 from math import prod
@@ -174,7 +175,8 @@ def read_header(name: str, place: str | None, stream: IO[bytes]) -> Array:
         length = int.from_bytes(stream.read(length_bytes), "little")
         text = stream.read(min(length, _MOST_HEADER_BYTES)).decode(code).encode("ascii", "backslashreplace")
         head = io.BytesIO(len(text).to_bytes(4, "little") + text)
-        found = np.lib.format.read_array_header_2_0(head, max_header_size=_MOST_HEADER_BYTES)
+        with warnings.catch_warnings(action="ignore"):  # that Python 2 wrote it
+            found = np.lib.format.read_array_header_2_0(head, max_header_size=_MOST_HEADER_BYTES)
         (rows, *axes), by_columns, dtype = (found[0] or (-1,)), *found[1:]
         if major > 3 or min(found[0], default=0) < 0:
             raise ValueError(f"version {major}, shape {found[0]}")

@@ -76,6 +76,14 @@ def test_arrays_of_other_lengths_are_refused_left_out_or_copied(tmp_path: Path) 
     said = r"1\.npz: array 'classes': differs from that of"
     refused(InputError, said, sources, other, keep_others=True, shards=2)
     refused(UsageError, r"no array 'imag' in .*; there are id, image", sources, other, datasets="imag")
+    save(sources[1], {"id": ARRAYS["id"]})
+    refused(
+        InputError,
+        r"1\.npz: has no array 'image', and the first input has one; shuffle",
+        sources,
+        other,
+        datasets="id,image",
+    )
 
 
 def test_archives_become_tables_and_tables_archives(tmp_path: Path) -> None:
@@ -120,6 +128,7 @@ def test_what_is_no_sound_archive_is_refused(tmp_path: Path) -> None:
             path.write_bytes(content)
         refused(InputError, rf"in\.npz: {said}", path, tmp_path / "out.parquet", format="npz")
 
+    refuse(r"is empty \(0 bytes\), not an archive of NumPy", b"")
     refuse(r"array 'a': cannot be read .*Bad CRC-32.*; fetch or write", flip(sound, 20_000))
     refuse("array 'b': ", flip(sound, sound.index(b"b.npy") + 300))
     refuse("array 'a': .*Bad CRC-32", flip(packed, packed.index(b"PK\1\2") + 16))

@@ -56,6 +56,13 @@ def test_type_shape_and_every_bit_are_kept(tmp_path: Path) -> None:
         assert (name, found.dtype, found.shape) == (name, array.dtype, array.shape)
         assert str(found.tolist()) == str(array[order].tolist())
     assert (np.sort(order) == ARRAYS["order"]).all()
+    # Python 2 wrote its long numbers so.
+    np.save(tmp_path / "in.npy", ARRAYS["order"])
+    head = (tmp_path / "in.npy").read_bytes().replace(b"(500,), }  ", b"(500L,), } ")
+    assert b"500L" in head
+    (tmp_path / "in.npy").write_bytes(head)
+    recshuf.shuffle(tmp_path / "in.npy", tmp_path / "out.npy", seed=3, overwrite=True)
+    assert (np.load(tmp_path / "out.npy") == order).all()
 
 
 def test_members_and_lists_become_columns_and_lists_come_back(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 
 from recshuf.api.checks import check, picture, verify
 from recshuf.api.runs import shuffle
-from recshuf.audit.reports.text import check_lines, count_of, duration, verdict
-from recshuf.system.units import format_size
+from recshuf.audit.reports.text import check_lines, duration, verdict
+from recshuf.system.units import count_of, format_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -169,7 +169,7 @@ def _run_window(
             "nothing to do; give --append INPUT, --expire-before T, --keep-records N or --keep-bytes SIZE"
         )
     from recshuf.api import runs
-    from recshuf.audit.reports.text import count_of
+    from recshuf.system.units import count_of
 
     done = runs.window(inputs[0], append, progress=choose_progress(quiet), seed=seed, piles=piles, **options)
     if not quiet:
@@ -237,6 +237,7 @@ def _verify(store: StorePlace, quiet: bool, verbose: bool) -> None:  # noqa: ARG
     Exit code 0: whole; 1: damaged, or a file cannot be read; 2: wrong usage.
     """
     from recshuf.piles.kept.upkeep import describe_store, verify_store
+    from recshuf.system.units import count_of
 
     progress = choose_progress(quiet)
     about = describe_store(store)
@@ -246,7 +247,7 @@ def _verify(store: StorePlace, quiet: bool, verbose: bool) -> None:  # noqa: ARG
     finally:
         progress.stop()
     if not quiet:
-        click.echo(f"{store.name}: whole, {records:,} records in {len(about['sets']):,} sets")
+        click.echo(f"{store.name}: whole, {count_of(records, 'record')} in {count_of(len(about['sets']), 'set')}")
 
 
 def _drop(store: StorePlace, verbose: bool) -> None:  # noqa: ARG001 - as above
@@ -265,10 +266,11 @@ def _compact(store: StorePlace, sets: int, quiet: bool, verbose: bool) -> None: 
     It then loads faster. Time slices of a window that follow each other become one.
     """
     from recshuf.api import runs
+    from recshuf.system.units import count_of
 
     done = runs.compact(cast("Any", store), sets=sets, progress=choose_progress(quiet))
     if not quiet:
-        click.echo(f"{store.name}: {done.num_records:,} records, snapshot {done.snapshot}")
+        click.echo(f"{store.name}: {count_of(done.num_records, 'record')}, snapshot {done.snapshot}")
 
 
 scatter_command = GroupedCommand(

@@ -19,6 +19,7 @@ from recshuf.storage.settings import parse_storage
 from recshuf.storage.urls import Url, is_url, refuse_unknown_scheme
 from recshuf.system.messages import say
 from recshuf.system.paths import local_path
+from recshuf.system.units import count_of
 
 _CLEAN_HELP = """
 List what dead runs left in an object store: open uploads and the journal of the output URL, and spilled records below
@@ -109,7 +110,9 @@ def _run_task(plan: str, what: str, quiet: bool, verbose: bool) -> None:  # noqa
     if quiet:
         return
     written = (
-        "" if done is None else f"; {done.records_written:,} records in {run['output']}, seed {done.seed}"
+        ""
+        if done is None
+        else f"; {count_of(done.records_written, 'record')} in {run['output']}, seed {done.seed}"
     )
     say(f"task {what}: done{written}")
 

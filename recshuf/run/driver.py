@@ -33,6 +33,7 @@ from recshuf.run.shards import Bounds, cut_shards, iterate_records, learn, open_
 from recshuf.run.summary import describe_inputs, make_manifest, make_report
 from recshuf.storage.urls import is_url
 from recshuf.system.memory import resident_bytes
+from recshuf.system.units import count_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -298,13 +299,14 @@ def _warn_of_empty(run: Run, bounds: Bounds, empty: set[int]) -> None:
     """Warn of shards without records, if there are records."""
     if not empty or not bounds.record_count:
         return
-    reason, parts = f"as there are {bounds.record_count:,} records", bounds.list_empty_parts()
+    are, verb = ("is" if count == 1 else "are" for count in (bounds.record_count, len(empty)))
+    reason, parts = f"as there {are} {count_of(bounds.record_count, 'record')}", bounds.list_empty_parts()
     if run.job.keeps_keys_together:
         reason = "as each value goes to one shard"
     if isinstance(run.job.feature, Dedup):
         reason = "as few records are kept"
     run.progress.warn(
-        f"{len(empty):,} of {bounds.shard_count:,} shards are empty, {reason}"
+        f"{len(empty):,} of {bounds.shard_count:,} shards {verb} empty, {reason}"
         + (f": all of {', '.join(parts)}" if parts else "")
     )
 

@@ -76,6 +76,15 @@ def format_size(count: float) -> str:
     return f"{count:.4g} TB" if count < 1000 else f"{count:.0f} TB"
 
 
+def count_of(number: int, noun: str) -> str:
+    """Return a count with its noun.
+
+    >>> count_of(1, "shard"), count_of(1200, "record")
+    ('1 shard', '1,200 records')
+    """
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
 def check_number(name: str, value: Any, most: int, least: int = 0) -> int:
     """Return an argument that is an integer in a range, also one of NumPy or a tensor, as a number of Python."""
     try:

@@ -46,7 +46,7 @@ def test_info_says_what_a_store_holds(store: Path, call: Run):
 
 def test_verify_names_a_damaged_file(store: Path, call: Run):
     done = call("store", "verify", store)
-    assert (done.returncode, done.stdout) == (0, f"{store}: whole, 1,000 records in 1 sets\n".encode())
+    assert (done.returncode, done.stdout) == (0, f"{store}: whole, 1,000 records in 1 set\n".encode())
     (path,) = (store / "sets").iterdir()
     content = bytearray(path.read_bytes())
     content[100] ^= 1

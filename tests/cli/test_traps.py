@@ -128,6 +128,7 @@ WARNINGS: list[tuple[str, str]] = [
     ("folder/a.txt -o d", ""),
     ("folder/a.txt -o e/ --shards 10", ""),
     ("folder/a.txt -o f/ --shards 12", "2 of 12 shards are empty, as there are 10 records"),
+    ("one.txt -o g/ --shards 2", "1 of 2 shards is empty, as there is 1 record\n"),
     ("folder -o folder/out/", "a later run on that reads it too"),
     ("folder/*.txt -o folder/out.txt", "a later run on that reads it too"),
     ("folder/a.txt -o folder/c.txt", ""),
@@ -138,6 +139,7 @@ def test_outputs_that_may_not_be_meant_are_warned_of(call: Run, folder: Path):
     (folder / "folder").mkdir()
     for name in ("a.txt", "b.txt"):
         (folder / "folder" / name).write_bytes(numbers(10))
+    (folder / "one.txt").write_bytes(numbers(1))
     for line, warning in WARNINGS:
         result = call(*line.split())
         assert result.returncode == 0

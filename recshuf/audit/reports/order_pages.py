@@ -35,10 +35,10 @@ from recshuf.audit.reports.html import (
     show_deviations,
 )
 from recshuf.audit.reports.picture import Labels, Panel, Ramp, draw_picture, encode_png
-from recshuf.audit.reports.text import check_notes, check_verdict, count_of, duration, plan_lines
+from recshuf.audit.reports.text import check_notes, check_verdict, duration, plan_lines
 from recshuf.errors import UsageError
 from recshuf.output.manifest import manifest_path
-from recshuf.system.units import format_size
+from recshuf.system.units import count_of, format_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from recshuf.job.report import SilentProgress
 from recshuf.storage.urls import is_url
 from recshuf.system.messages import one_line, say
-from recshuf.system.units import format_size
+from recshuf.system.units import count_of, format_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -23,15 +23,6 @@ if TYPE_CHECKING:
     from recshuf.audit.verify.verification import VerifyReport
     from recshuf.job.plan import Plan
     from recshuf.job.report import Progress, ScatterReport, ShuffleReport
-
-
-def count_of(number: int, noun: str) -> str:
-    """Return a count with its noun.
-
-    >>> count_of(1, "shard"), count_of(1200, "record")
-    ('1 shard', '1,200 records')
-    """
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
 def count_written(written: int, read: int) -> str:

@@ -98,7 +98,7 @@ def test_a_window_in_a_bucket_moves(bucket: AnyBucket, tmp_path: Path, call: Run
     assert (len(about["sets"]), about["records"], about["path"]) == (1, 2 * ROWS, url)
     assert b"each read by a request" in call("store", "info", url).stdout
     done = call("store", "verify", url)
-    assert done.stdout.decode() == f"{url}: whole, 120 records in 1 sets\n"
+    assert done.stdout.decode() == f"{url}: whole, 120 records in 1 set\n"
     assert call("store", "drop", url).returncode == 0
     assert bucket.list_keys() == []
     done = call("store", "info", url)

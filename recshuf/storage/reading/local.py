@@ -287,6 +287,7 @@ def _list_glob(pattern: str, rules: NameRules, warn: Callable[[str], None]) -> l
     # Path.glob takes no absolute pattern, and rewrites the names the user wrote. Several ** give a name several times.
     matches = sorted(set(glob.glob(pattern, recursive=True)), key=natural_key)  # noqa: PTH207
     if not matches:
+        _check_listable(pattern)
         raise InputError(pattern, "no file matches", remedy="check the path, and quote the pattern")
     root = Path(*takewhile(lambda part: not glob.has_magic(part), Path(pattern).parts))
     files = []
@@ -303,6 +304,19 @@ def _list_glob(pattern: str, rules: NameRules, warn: Callable[[str], None]) -> l
     if not files:
         raise InputError(pattern, ONLY_OTHERS, remedy="name them one by one")
     return files
+
+
+def _check_listable(pattern: str) -> None:
+    """Refuse a folder in which a glob looks for names and that may not be listed: `glob` takes it for an empty one."""
+    parts = pattern.split("/")
+    for depth in [depth for depth, part in enumerate(parts) if glob.has_magic(part)]:
+        before = "".join(f"{part}/" for part in parts[:depth])
+        for folder in glob.glob(before) if before else ["."]:  # noqa: PTH207 - see above
+            try:
+                os.scandir(folder).close()
+            except PermissionError as error:
+                problem = f"folder {folder.rstrip('/')} cannot be listed: {error.strerror}"
+                raise InputError.of_system(error, pattern, problem) from error
 
 
 def _check_ends(pattern: str) -> None:

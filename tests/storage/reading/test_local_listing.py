@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from recshuf.errors import InputError
+from recshuf.errors import ForbiddenInputError, InputError
 from recshuf.formats.folders import NameRules
 from recshuf.storage.reading.choosing import natural_key
 from recshuf.storage.reading.listing import InputLister, leave_out_output
@@ -126,6 +127,25 @@ def test_nothing_found_is_an_error_that_names_the_pattern(pattern: str, words: s
     Path("empty").mkdir()
     make("hidden/.x")
     with pytest.raises(InputError, match=words) as caught:
+        expand(pattern)
+    assert caught.value.name == pattern
+
+
+@pytest.mark.parametrize("pattern", ["locked/*.txt", "d/*/*.txt", "*/locked/a*", "{here}/locked/*/x"])
+def test_a_folder_that_cannot_be_listed_is_named_where_no_file_matches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str
+):
+    """As a user without the right to read it, which root always has."""
+    make("locked/a.txt", "locked/d/x", "d/locked/a.txt")
+    pattern, list_all = pattern.format(here=tmp_path), os.scandir
+
+    def refuse(folder: str = ".") -> object:
+        if os.path.basename(os.path.realpath(folder)) == "locked":
+            raise PermissionError(errno.EACCES, "Permission denied", folder)
+        return list_all(folder)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(ForbiddenInputError, match=r"locked cannot be listed: Permission denied; give") as caught:
         expand(pattern)
     assert caught.value.name == pattern
 

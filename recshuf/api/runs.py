@@ -18,6 +18,7 @@ from recshuf.job.arguments import list_paths, make_job, parse_place
 from recshuf.job.features import SplitFiles, check_shares
 from recshuf.job.job import Epoch
 from recshuf.job.options import (
+    OPTIONS,
     GatherOptions,
     Inputs,
     Options,
@@ -25,6 +26,7 @@ from recshuf.job.options import (
     ScatterOptions,
     Size,
     StreamOptions,
+    flag_of,
     refuse_unknown,
 )
 from recshuf.job.report import Progress  # noqa: TC001
@@ -278,6 +280,8 @@ def window(
         raise UsageError("--time: is that of what is appended; give --append, too, or --expire-before")
     if not paths and expire_before is None and keep_records is None and keep_bytes is None:
         raise UsageError("nothing to do; give append, expire_before, keep_records or keep_bytes")
+    if not paths:
+        _refuse_unused(options)
     if keep_records is not None:
         keep_records = check_number("--keep-records", keep_records, sys.maxsize)
     window_store = PileStore(
@@ -290,6 +294,28 @@ def window(
         if paths:
             update.append(paths, time=time, **options)
     return window_store
+
+
+_WITHOUT_INPUTS = ("memory", "workers", "endpoint_url", "storage_options")
+"""Options of `window` that say nothing of what is appended; the first two are limits."""
+
+
+def _refuse_unused(options: Mapping[str, object]) -> None:
+    """Refuse options of inputs where none are appended; the command line gives the defaults of others, too."""
+    for name, value in options.items():
+        if name not in _WITHOUT_INPUTS and _is_given(name, value):
+            raise UsageError(f"{flag_of(name)}: is for what is appended; give --append, too, or leave it out")
+
+
+def _is_given(name: str, value: object) -> bool:
+    """Tell whether the value of an option is another one than its default, parsed or not."""
+    if value is None or value is False:
+        return False
+    default = OPTIONS[name].default if name in OPTIONS else None
+    return default is None or value not in (
+        default,
+        OPTIONS[name].parse(default) if isinstance(default, str) else default,
+    )
 
 
 def compact(

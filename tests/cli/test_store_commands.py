@@ -128,6 +128,13 @@ SLIPS: dict[str, list[tuple[int, str, str]]] = {
         (2, "window store --append in.jsonl --piles 4", "has 3; leave it out"),
         (2, "window store", "nothing to do; give --append INPUT"),
         (2, "window store --time 2026-01-31 --keep-records 5", "--time: is that of what is appended; give --append, too"),
+        *(
+            (2, f"window store --keep-records 5 {option}", f"{option.split()[0]}: is for what is appended; give --append, too")
+            for option in (
+                "--seed 5", "--piles 4", "--format jsonl", "--columns id", "--widen", "--schema ./old", "--overwrite",
+                "--on-bad-record quarantine:./bad", "--separator x", "--max-record-bytes 1MB", "--spill-compression none",
+            )
+        ),
         (2, "store compact store --sets 0", "--sets=0: give an integer"),
     ],
 }  # fmt: skip

@@ -198,6 +198,10 @@ REFUSED: list[tuple[str, Callable[[Path, Path], object]]] = [
         for limit in ({"records": -1}, {"bytes": -1}, {"records": "5"}, {"bytes": math.inf})
     ),
     ("nothing to do", lambda store, _: recshuf.window(store)),
+    *(
+        (f"^{name}: is for what is appended; give append, too", lambda store, _, given={name: value}: recshuf.window(store, keep_records=5, **given))
+        for name, value in (("seed", 5), ("piles", 3), ("format", "jsonl"), ("header", 0), ("columns", ["id"]))
+    ),
     ("header: is for inputs that are given as paths", lambda store, _: append(store, ROW, header=1)),
 ]  # fmt: skip
 

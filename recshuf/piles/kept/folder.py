@@ -124,6 +124,11 @@ class StoreFolder(StorePlace):
         """Return the names in the folder that are not those of a store."""
         return [name for name in os.listdir(self.path) if not _OWN_NAME.fullmatch(name)]  # noqa: PTH208 - names are wanted
 
+    def _list_inner(self) -> list[str]:
+        with suppress(OSError):  # as of a file, or of a folder that may not be read
+            return [name for name in sorted(os.listdir(self.path)) if StoreFolder(self.path / name).is_store]  # noqa: PTH208 - as above
+        return []
+
     def list_snapshots(self) -> list[Path]:
         """Return the files of all snapshots."""
         return list(self.path.glob("snapshot-*.json"))

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 
 SETS_FOLDER = "sets"
+_MOST_NAMED = 3
 SNAPSHOT = re.compile(r"snapshot-(\d{6,})\.json")
 
 
@@ -93,6 +94,10 @@ class StorePlace(ABC):
     @abstractmethod
     def exists(self) -> bool:
         """Tell whether there is anything."""
+
+    def _list_inner(self) -> list[str]:
+        """Return the names of the stores in it, as a split makes them, in order; none where that takes many requests."""
+        return []
 
     # Snapshots
 
@@ -209,6 +214,10 @@ class StorePlace(ABC):
     def _explain_missing(self, number: int | None) -> UsageError:
         if number is not None:
             problem = f"has no snapshot {number}; it was replaced since, or another store is meant; open the store again"
+        elif inner := self._list_inner():
+            more = ", ..." if len(inner) > _MOST_NAMED else ""
+            shown = ", ".join(quote(self.show(name)) for name in inner[:_MOST_NAMED])
+            problem = f"is no pile store, but holds some; name one: {shown}{more}"
         elif self.exists():
             problem = "is no pile store: it holds no snapshot; check the path, or run recshuf scatter again"
         else:

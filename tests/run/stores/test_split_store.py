@@ -69,6 +69,10 @@ def test_parts_are_disjoint_and_keep_the_order_whatever_the_plan(tmp_path: Path,
 def test_a_part_is_gathered_as_a_store(tmp_path: Path) -> None:
     inputs = make_inputs(tmp_path / "inputs", "parquet")
     recshuf.scatter(inputs, tmp_path / "split", seed=SEED, split=SHARES)
+    shown = ", ".join(f"{tmp_path}/split/{share}" for share in sorted(SHARES))
+    for ask in (recshuf.PileStore, lambda folder: recshuf.gather(folder, tmp_path / "out")):
+        with pytest.raises(UsageError, match=rf"split: is no pile store, but holds some; name one: {shown}$"):
+            ask(tmp_path / "split")
     tables = []
     for share in SHARES:
         output = tmp_path / f"{share}.parquet"

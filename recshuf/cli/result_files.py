@@ -57,6 +57,7 @@ def check_html(
 
 def check_writable(option: str, name: str, output: str | None) -> None:
     """Refuse, before the run, a file whose folder is missing or read-only, or that runs write themselves."""
+    from recshuf.piles.kept.folder import find_store_around
     from recshuf.storage.reading.local import MANIFEST_SUFFIX
 
     refuse_url(name)
@@ -66,6 +67,10 @@ def check_writable(option: str, name: str, output: str | None) -> None:
     if target in path.parents:
         raise UsageError(
             f"{option} {name} lies in the output {output}, which may hold nothing else; name a file outside it"
+        )
+    if store := find_store_around(path):
+        raise UsageError(
+            f"{option} {name} lies in the pile store {store}, which may hold nothing else; name a file outside it"
         )
     if not path.parent.is_dir():
         raise UsageError(f"{option} {name}: folder {path.parent} does not exist; create it first")
@@ -95,6 +100,9 @@ def check_new_folder(name: str) -> None:
     refuse_stdout(name)
     if Path(name).exists():
         raise OutputError(f"{name}: exists; name a new folder")
+    from recshuf.piles.kept.folder import refuse_in_store
+
+    refuse_in_store(Path(name))
 
 
 @contextmanager

@@ -247,7 +247,9 @@ def _verify(store: StorePlace, quiet: bool, verbose: bool) -> None:  # noqa: ARG
     finally:
         progress.stop()
     if not quiet:
-        click.echo(f"{store.name}: whole, {count_of(records, 'record')} in {count_of(len(about['sets']), 'set')}")
+        click.echo(
+            f"{store.name}: whole, {count_of(records, 'record')} in {count_of(len(about['sets']), 'set')}"
+        )
 
 
 def _drop(store: StorePlace, verbose: bool) -> None:  # noqa: ARG001 - as above

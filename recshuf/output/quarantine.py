@@ -18,6 +18,7 @@ from recshuf.errors import PileError, UsageError
 from recshuf.formats.jsonl.encoding import encode_lines
 from recshuf.formats.values import find_invalid
 from recshuf.output.manifest import is_beside
+from recshuf.piles.kept.folder import find_store_around
 from recshuf.records.arrays import view_bytes, view_offsets
 from recshuf.system.files import sync
 from recshuf.system.paths import real_path, write_error
@@ -236,6 +237,10 @@ def check_path(path: Path, inputs: Sequence[Path], output: Path | None, *, overw
     option, target = f"--on-bad-record quarantine:{path}", real_path(path)
     if output is not None and real_path(output) in (target, *target.parents):
         raise UsageError(f"{option} is or lies in the output; name another file")
+    if store := find_store_around(path):
+        raise UsageError(
+            f"{option} lies in the pile store {store}, which may hold nothing else; name a file outside it"
+        )
     if not target.parent.is_dir():
         raise UsageError(f"{option}: folder {target.parent} does not exist; create it first")
     if any(one.exists() and target.exists() and one.samefile(target) for one in inputs):

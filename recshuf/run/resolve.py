@@ -196,6 +196,9 @@ def find_destination(job: Job) -> Destination | None:
             workers=job.workers,
         )
     elif not (job.writes_stdout or job.streams):
+        from recshuf.piles.kept.folder import refuse_in_store
+
+        refuse_in_store(Path(job.output or ""))
         destination = LocalDestination(job.output or "", job.storage, wants_shards=_wants_shards(job))
     if job.part_names and (destination is None or not destination.is_directory):
         raise UsageError("--split: the output is a folder of folders; give -o with a / at its end")

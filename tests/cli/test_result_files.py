@@ -130,6 +130,34 @@ def test_a_report_does_not_lie_in_the_output_or_its_work_folder(refuse: Refuse, 
         refuse(f"lines.txt -o {output} --report .new.recshuf", said)
 
 
+@pytest.mark.parametrize("name", ["store/new", "store/sets/new", "store/deep/new", "link/new"])
+def test_nothing_is_written_into_a_store(call: Run, refuse: Refuse, name: str) -> None:
+    """Else `store drop` refuses it."""
+    assert call("scatter", "lines.txt", "-o", "store").returncode == 0
+    Path("link").symlink_to("store")
+    said, elsewhere = "lies in the pile store ", "; name another place"
+    for command in (*RESULTS, "picture lines.txt --column text -o"):
+        command = command.replace("-o store", "-o more")
+        refuse(f"{command} {name}", f"{command.split()[-1]} {name} {said}", "; name a file outside it")
+    for command in (
+        "lines.txt",
+        "gather store",
+        "scatter lines.txt",
+        "scatter lines.txt --split a=0.5,b=0.5",
+    ):
+        for slash in ("", "/"):
+            refuse(f"{command} -o {name}{slash}", f"{name}: {said}", elsewhere, code=1)
+    for command in ("lines.txt -o new.jsonl", "scatter lines.txt -o more"):
+        refuse(
+            f"{command} --on-bad-record quarantine:{name}",
+            f"quarantine:{name} {said}",
+            "; name a file outside it",
+        )
+    for command in ("gallery", "demo"):
+        refuse(f"{command} -o {name}", f"{name}: {said}", elsewhere, code=1)
+    assert call("store", "drop", "store").returncode == 0
+
+
 @pytest.mark.parametrize("command", ["gallery", "demo", "scatter lines.txt"])
 def test_a_folder_of_results_is_local_and_no_stream(refuse: Refuse, command: str) -> None:
     refuse(f"{command} -o -", "-", "standard output is no folder")

@@ -57,6 +57,23 @@ _BLOCK_BYTES = 512
 """Unit of `st_blocks`."""
 
 
+def find_store_around(path: Path) -> Path | None:
+    """Return the folder of the pile store that a path lies in, which may hold nothing else; None if it lies in none."""
+    for folder in real_path(path).parents:
+        with suppress(OSError):  # as of a folder that may not be read
+            if StoreFolder(folder).is_store:
+                return folder
+    return None
+
+
+def refuse_in_store(path: Path) -> None:
+    """Refuse an output in a pile store, which could not be dropped any more: an `OutputError`."""
+    if store := find_store_around(path):
+        raise OutputError(
+            f"{path}: lies in the pile store {store}, which may hold nothing else; name another place"
+        )
+
+
 class StoreFolder(StorePlace):
     """The files of a pile store."""
 
@@ -109,6 +126,7 @@ class StoreFolder(StorePlace):
         return all(one.suffix in (SET_SUFFIX, _LOCK_SUFFIX) for one in self.sets.iterdir())
 
     def check_free(self) -> None:
+        refuse_in_store(self.path)
         try:
             foreign = self.list_foreign()
         except FileNotFoundError:

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from recshuf.errors import CheckError, OutputExistsError, UsageError
-from recshuf.piles.kept.folder import StoreFolder
+from recshuf.piles.kept.folder import StoreFolder, refuse_in_store
 from recshuf.piles.split import SplitStore
 from recshuf.records.key_makers import find_deviation
 from recshuf.records.split import Split, apportion
@@ -126,6 +126,7 @@ def _choose_parts(
 
 
 def _check_folder(place: StoreFolder) -> None:
+    refuse_in_store(place.path)
     if place.exists():
         raise OutputExistsError(f"{place.name}: exists already; choose another folder, or delete it")
 

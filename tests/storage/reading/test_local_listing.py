@@ -145,7 +145,9 @@ def test_a_folder_that_cannot_be_listed_is_named_where_no_file_matches(
         return list_all(folder)
 
     monkeypatch.setattr(os, "scandir", refuse)
-    with pytest.raises(ForbiddenInputError, match=r"locked cannot be listed: Permission denied; give") as caught:
+    with pytest.raises(
+        ForbiddenInputError, match=r"locked cannot be listed: Permission denied; give"
+    ) as caught:
         expand(pattern)
     assert caught.value.name == pattern
 

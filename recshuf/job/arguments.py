@@ -266,6 +266,9 @@ def _parse_own(options: Options) -> tuple[dict[str, object], tuple[tuple[str, ob
             del plain[name]
         else:
             values.append((name, value))
+    # Here, as formats are not told of a separator that is the default.
+    if "zero_terminated" in plain and "separator" in given:
+        raise UsageError("--zero-terminated and --separator contradict each other; give one of them")
     return plain, tuple(values)
 
 

@@ -59,7 +59,7 @@ class TestArguments:
 
 
 WRONG = {
-    "contradicting": ["--shards 2 --shard-records 5 -o out/", "--shards 2 --shard-bytes 5MB -o out/", "-z --separator x", "-q -v", "--delimiter ; --quote ;", "--to jsonl --verify --on-bad-record quarantine:bad -o new"],
+    "contradicting": ["--shards 2 --shard-records 5 -o out/", "--shards 2 --shard-bytes 5MB -o out/", "-z --separator x", r"-z --separator \n", "-q -v", "--delimiter ; --quote ;", "--to jsonl --verify --on-bad-record quarantine:bad -o new"],
     "seeds": [f"--seed {2**128}", "--seed -1", "--seed lucky", "--seed 1-0"],
     "sizes": ["--memory much", "--memory 1KB"],
     "counts": ["--workers 0", "--head-count -1", "--header -1", "--shards 0 -o out/"],

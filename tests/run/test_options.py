@@ -48,7 +48,7 @@ VALUES: list[tuple[dict[str, Any], str]] = [
     ({"schema": 7}, "schema"),
     ({"compression": "lzma"}, "compression"),
     ({"separator": b""}, "separator"),
-    ({"separator": "x", "zero_terminated": True}, "separator"),
+    *(({"separator": end, "zero_terminated": True}, "zero_terminated=True and separator contradict") for end in ("x", "\n", r"\n", b"\n")),
     ({"on_bad_record": "quarantine:s3://b/bad", "to": "parquet"}, "s3://b/bad: is a URL; give a local path"),
     ({"schema": "s3://b/schema.json", "to": "parquet"}, "s3://b/schema.json: is a URL; give a local path"),
     ({"resume": True, "output": "-"}, "resume=True"),

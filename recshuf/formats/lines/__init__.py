@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from recshuf.errors import UsageError
 from recshuf.interfaces import FormatOption, whole_number
 from recshuf.system.units import parse_bytes
 
@@ -73,12 +72,8 @@ RECORD_START = FormatOption(
 
 
 def find_separator(options: ReadOptions | WriteOptions) -> bytes:
-    separator: bytes = SEPARATOR.of(options)
-    if not ZERO_TERMINATED.of(options):
-        return separator
-    if separator != NEWLINE:
-        raise UsageError("--zero-terminated and --separator contradict each other; give one of them")
-    return b"\0"
+    separator: bytes = b"\0" if ZERO_TERMINATED.of(options) else SEPARATOR.of(options)
+    return separator
 
 
 def count_header_lines(options: ReadOptions) -> int:

@@ -57,20 +57,16 @@ def check_html(
 
 def check_writable(option: str, name: str, output: str | None) -> None:
     """Refuse, before the run, a file whose folder is missing or read-only, or that runs write themselves."""
-    from recshuf.piles.kept.folder import find_store_around
     from recshuf.storage.reading.local import MANIFEST_SUFFIX
 
     refuse_url(name)
     if name == "-":
         raise UsageError(f"{option} -: standard output is not possible here; name a file")
     path, target = real_path(name), None if output is None else real_path(output)
-    if target in path.parents:
+    around = f"output {output}" if target in path.parents else _name_store_around(path)
+    if around:
         raise UsageError(
-            f"{option} {name} lies in the output {output}, which may hold nothing else; name a file outside it"
-        )
-    if store := find_store_around(path):
-        raise UsageError(
-            f"{option} {name} lies in the pile store {store}, which may hold nothing else; name a file outside it"
+            f"{option} {name} lies in the {around}, which may hold nothing else; name a file outside it"
         )
     if not path.parent.is_dir():
         raise UsageError(f"{option} {name}: folder {path.parent} does not exist; create it first")
@@ -92,6 +88,13 @@ def check_writable(option: str, name: str, output: str | None) -> None:
         raise ForbiddenOutputError(
             f"{option} {name}: folder {path.parent} cannot be written; name a file in another one"
         )
+
+
+def _name_store_around(path: Path) -> str | None:
+    from recshuf.piles.kept.folder import find_store_around
+
+    store = find_store_around(path)
+    return None if store is None else f"pile store {store}"
 
 
 def check_new_folder(name: str) -> None:

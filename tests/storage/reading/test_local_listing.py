@@ -140,7 +140,7 @@ def test_a_folder_that_cannot_be_listed_is_named_where_no_file_matches(
     pattern, list_all = pattern.format(here=tmp_path), os.scandir
 
     def refuse(folder: str = ".") -> object:
-        if os.path.basename(os.path.realpath(folder)) == "locked":
+        if Path(folder).name == "locked":
             raise PermissionError(errno.EACCES, "Permission denied", folder)
         return list_all(folder)
 

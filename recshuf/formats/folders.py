@@ -55,8 +55,10 @@ _LISTED_OBJECTS = re.compile(rb"\[\s*\{")
 _HEAD_BYTES = 64
 
 
-def _pair_files(files: Sequence[InputFile]) -> list[InputFile]:
+def _pair_files(files: Sequence[InputFile], format_name: str | None) -> list[InputFile]:
     """Return files, each with its companions, which are no inputs of their own. One that is named by a companion alone is read, too.
+
+    What is named as of another format needs no file that it would be a companion of.
 
     Whether a file has companions, the content of the first one tells; whether they lie beside it, a list does, and, of a
     local file, its folder.
@@ -71,7 +73,8 @@ def _pair_files(files: Sequence[InputFile]) -> list[InputFile]:
             paired.append(file)
             continue
         main, *beside = [_find_beside(file, suffix, listed) for suffix in list_paired_suffixes(known)]
-        if beside[0] is None or not known.recognises(read_head(beside[0], _HEAD_BYTES)):
+        is_other = main is None and format_name not in (None, known.traits.name)
+        if is_other or beside[0] is None or not known.recognises(read_head(beside[0], _HEAD_BYTES)):
             paired.append(file)
         elif main is None:
             problem = f"belongs to {_name_beside(file, known.traits.suffixes[0])}, which is not beside it"
@@ -134,7 +137,6 @@ class NameRules:
         self._schema = Path(schema) if isinstance(schema, str | os.PathLike) else None
 
     split = staticmethod(split_suffix)
-    pair = staticmethod(_pair_files)
     complete = staticmethod(_complete_name)
 
     @property
@@ -145,12 +147,15 @@ class NameRules:
     def explain(suffix: NameSuffix) -> tuple[str, str] | None:
         return explain_suffix(suffix.kind)
 
+    def pair(self, files: Sequence[InputFile]) -> list[InputFile]:
+        return _pair_files(files, self._format_name)
+
     def judge(self, files: Sequence[InputFile]) -> Judged:
         """Return the role of each file of a folder.
 
         The files of a data set that was saved to disk are those that it lists, in that order.
         """
-        paired = _pair_files(files)
+        paired = self.pair(files)
         alone = {one.name for file in paired for one in file.companions}
         others = [(file, Role.NOTHING) for file in files if file.name in alone]
         sets, splits = find_sets(paired)

@@ -20,9 +20,9 @@ from recshuf.formats.hdf5.types import (
     BadValueError,
     Kind,
     Packer,
-    describe_type,
     find_dtype,
     list_members,
+    name_type,
     strip_texts,
     wrap_rows,
 )
@@ -87,7 +87,7 @@ def _find_item_form(tid: h5t.TypeID, field: str) -> Form:
     if kind == h5t.COMPOUND:
         return _make_struct(width, _find_members(tid, field))
     remedy = "shuffle to HDF5, or name other datasets with --datasets"
-    raise ConversionError(field, f"{describe_type(tid)} has no table form", remedy=remedy)
+    raise ConversionError(field, f"{name_type(tid)} has no table form", remedy=remedy)
 
 
 def _find_members(tid: h5t.TypeID, field: str) -> list[tuple[str, int, Form]]:

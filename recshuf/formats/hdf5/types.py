@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 ADDRESS_BYTES = 8
 _LENGTH_BYTES = 4
+_BFLOAT16 = (16, 8, 7, 127)
+"""Its bits, those of exponent and fraction, and the bias of the exponent."""
 _VLEN_KIND_PLACE = 3
 """Byte of an encoded variable-length type that holds its kind: 0 for arrays, 1 for strings."""
 
@@ -166,7 +168,18 @@ def name_type(tid: h5t.TypeID) -> str:
     """Return the name of a type for messages about types that differ."""
     if isinstance(tid, h5t.TypeStringID) and not tid.is_variable_str():
         return f"{'UTF-8' if tid.get_cset() else 'ASCII'} text of {tid.get_size()} bytes"
+    if isinstance(tid, h5t.TypeFloatID) and find_dtype(tid) is None:
+        return _name_float(tid)
     return describe_type(tid)
+
+
+def _name_float(tid: h5t.TypeFloatID) -> str:
+    """Return the name of a type that NumPy lacks."""
+    _, _, exponent_bits, _, fraction_bits = tid.get_fields()
+    bits, bias = 8 * tid.get_size(), tid.get_ebias()
+    if (bits, exponent_bits, fraction_bits, bias) == _BFLOAT16:
+        return "bfloat16"
+    return f"a float of {bits} bits with an exponent of {exponent_bits} bits and bias {bias}"
 
 
 def find_chunk(dataset: h5d.DatasetID) -> tuple[int, ...] | None:

@@ -36,7 +36,8 @@ _OTHERS_OR_ZERO = (
 )
 """A text, or a number that is not zero; or a zero, to one digit of its exponent, and the rest of it."""
 _NULL_REMEDY = "write it as null or as a string"
-TYPE_REMEDY = "give the field a type with --schema, such as string, uint64 or decimal128(38, 0)"
+_LONGEST, _LONGEST_END = "decimal128(38, 0)", 10**38
+TYPE_REMEDY = f"give the field a type with --schema, such as string, uint64 or {_LONGEST}"
 
 
 class BrokenFloat(BadRecord):
@@ -186,12 +187,27 @@ def _collect_inexact(
         if not inexact:
             continue
         problem = f"holds the integer {shorten(str(inexact[0]))}, which {name} cannot hold exactly"
-        error = BadRecord(problem, remedy=TYPE_REMEDY, path=column.path, row=row)
+        error = BadRecord(problem, remedy=_name_types(inexact), path=column.path, row=row)
         problems.setdefault(row, error)
         if as_given or any(
             isinstance(number, float) or not -(1 << 63) <= number < 1 << 63 for number in numbers
         ):
             own_errors.setdefault(row, error)
+
+
+def _name_types(numbers: Sequence[int]) -> str:
+    """Return a remedy that names types with room for some integers.
+
+    >>> _name_types([2**53 + 1]) == TYPE_REMEDY, _name_types([-(10**38)])
+    (True, 'give the field the type string with --schema')
+    """
+    low, high = min(numbers), max(numbers)
+    names = ["string"]
+    names += ["uint64"] if 0 <= low and high < 1 << 64 else []
+    names += [_LONGEST] if -_LONGEST_END < low and high < _LONGEST_END else []
+    if len(names) == 1:
+        return "give the field the type string with --schema"
+    return f"give the field a type with --schema, such as {', '.join(names[:-1])} or {names[-1]}"
 
 
 def _long_integer(column: Column) -> str:

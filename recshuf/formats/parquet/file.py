@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from recshuf.dataclass import dataclass
 from recshuf.errors import InputError, UsageError
 from recshuf.formats.compression import explain_packed
+from recshuf.formats.files import DAMAGED
 from recshuf.formats.parquet import MAGIC, MAGIC_ENCRYPTED
 from recshuf.formats.parquet.annotations import INT96, read_schema
 from recshuf.formats.parquet.metadata import settle
@@ -104,9 +105,9 @@ def _explain(error: BaseException, name: str, place: str | None) -> InputError:
         return InputError(name, _KEYLESS, place=place, remedy="decrypt it first")
     if "CRC checksum" in text:
         problem = "a page does not match its checksum, so the file is damaged"
-        return InputError(name, problem, place=place, remedy="fetch or write the file again")
+        return InputError(name, problem, place=place, remedy=DAMAGED)
     lacks = isinstance(error, pa.ArrowNotImplementedError)
-    remedy = "Arrow lacks this; write the file without it" if lacks else None
+    remedy = "Arrow lacks this; write the file without it" if lacks else DAMAGED
     return InputError(name, f"cannot be read as Parquet: {text[:300]}", place=place, remedy=remedy)
 
 
@@ -125,8 +126,7 @@ def check_magic(name: str, stream: BinaryIO) -> int:
     head = stream.read(POINTER_BYTES)
     refuse_pointer(name, head)
     if head.startswith(MAGIC):
-        remedy = "fetch or write the file again"
-        raise InputError(name, "is cut off: a Parquet file ends with PAR1", remedy=remedy)
+        raise InputError(name, "is cut off: a Parquet file ends with PAR1", remedy=DAMAGED)
     packed = explain_packed(name, head, "Parquet")
     raise packed or InputError(name, "is not a Parquet file (no PAR1 at its end)")
 
@@ -339,7 +339,7 @@ def open_footer(
     file = OpenFile(input_file)
     try:
         if stored is None:
-            raise InputError(name, "is damaged: its schema ends too early")
+            raise InputError(name, "is damaged: its schema ends too early", remedy=DAMAGED)
         with explained(name):
             footer = _read_footer(file, input_file, file_bytes, schemas, stored)
         unit = int96_unit or footer.int96_unit
@@ -401,9 +401,9 @@ def _read_schema(
 
 def _check_holds_records(name: str, group_rows: tuple[int, ...], column_count: int) -> None:
     if any(rows < 0 for rows in group_rows):
-        raise InputError(name, "is damaged: a row group has a negative number of rows")
+        raise InputError(name, "is damaged: a row group has a negative number of rows", remedy=DAMAGED)
     if sum(group_rows) > _MOST_ROWS:
-        raise InputError(name, f"is damaged: its footer claims {sum(group_rows)} rows")
+        raise InputError(name, f"is damaged: its footer claims {sum(group_rows)} rows", remedy=DAMAGED)
     if not column_count and any(group_rows):
         raise InputError(name, f"has {sum(group_rows)} rows but no columns, so there is nothing to shuffle")
     if PurePosixPath(name).name == "_metadata" and any(group_rows):

@@ -162,6 +162,9 @@ def test_files_that_lack_or_are_cut_off_are_named(tmp_path: Path) -> None:
     refused(InputError, said, path, output, format="megatron")
     said = r"y\.idx: belongs to .*y\.bin, which is not beside it; give both"
     refused(InputError, said, tmp_path / "y.idx", output)
+    recshuf.shuffle(tmp_path / "y.idx", output, format="binary", record_bytes=1)
+    assert sorted(output.read_bytes()) == sorted((tmp_path / "y.idx").read_bytes())
+    output.unlink()
     refused(InputError, "y: .*No such file", tmp_path / "y", output)
 
 

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 from itertools import product
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
 
+import recshuf
 from recshuf.errors import InputError
 from recshuf.formats.jsonl import inference
 from recshuf.formats.jsonl.decoder import JsonDecoder
 from tests.support.effort import some
 from tests.support.formats.json_decoding import batch_of, decode_with, merge_spans, observe_spans
 from tests.support.formats.json_oracle import as_typed
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.mark.parametrize(
@@ -103,6 +108,29 @@ def test_integers_never_lose_digits(exact: bool) -> None:
                 observe(decoder, lines, spans)
             assert "--schema" in str(caught.value.remedy)
             assert f"line {lines.index(form % text) + 1}" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "fitting"),
+    [
+        (b"18446744073709551615", ["string", "uint64", "decimal128(38, 0)"]),
+        (b"18446744073709551617", ["string", "decimal128(38, 0)"]),
+        (b"-9223372036854775809", ["string", "decimal128(38, 0)"]),
+        (b"99999999999999999999999999999999999999", ["string", "decimal128(38, 0)"]),
+        (b"100000000000000000000000000000000000001", ["string"]),
+    ],
+)
+def test_the_types_that_are_named_hold_the_integer(tmp_path: Path, text: bytes, fitting: list[str]) -> None:
+    (tmp_path / "in.jsonl").write_bytes(b'{"a":1.0}\n{"a":%s}\n' % text)
+    with pytest.raises(InputError, match="float64 cannot hold exactly") as caught:
+        recshuf.shuffle(tmp_path / "in.jsonl", tmp_path / "out.parquet")
+    named = [name for name in ("string", "uint64", "decimal128(38, 0)") if name in str(caught.value.remedy)]
+    assert named == fitting
+    (tmp_path / "in.jsonl").write_bytes(b'{"a":%s}\n' % text)
+    for name in named:
+        recshuf.shuffle(
+            tmp_path / "in.jsonl", tmp_path / "out.parquet", schema={"a": name}, overwrite=True, verify=True
+        )
 
 
 def test_decoders_that_together_have_too_many_fields_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

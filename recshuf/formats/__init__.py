@@ -428,6 +428,20 @@ def name_by_inputs(output: str, given: str) -> str:
     return shared or traits.default_target or given
 
 
+def name_written(files: Sequence[InputFile], given: str, read: ReadOptions) -> str:
+    """Return the format of an output that neither an option nor a manifest tells, given that of its inputs.
+
+    Of lines whose suffix does not tell it either, that is what `name_by_inputs` says, unless content tells them from any others.
+    """
+    found = detect_format(files, read)
+    if load_format(found).traits.is_framed or any(name_by_listing(file) for file in files):
+        return found
+    named = name_by_inputs(files[0].name, given)
+    both = [load_format(name).traits for name in (found, named)]
+    is_any = all(one.is_lines for one in both) and any(one.takes_any_bytes for one in both)
+    return named if is_any else found
+
+
 def keeps_records(given: str, to: str) -> bool:
     """Tell whether records of one format are written in another one, or the same, as they are."""
     return given == to or to in load_format(given).traits.native_targets

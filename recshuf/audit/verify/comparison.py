@@ -16,7 +16,7 @@ from recshuf.audit.verify.record_sets import (
 )
 from recshuf.audit.verify.type_classes import find_difference, find_exact_difference
 from recshuf.errors import InputError, UsageError
-from recshuf.formats import detect_format, keeps_records, load_format
+from recshuf.formats import detect_format, keeps_records, load_format, name_written
 from recshuf.formats.csv import suffix_delimiter
 from recshuf.formats.folders import NameRules
 from recshuf.formats.metadata import compare_written
@@ -234,7 +234,8 @@ def open_comparison(
     inputs = inputs or _open_inputs(job, stores, progress, path)
     source, key = inputs.source, HashKey()
     files = _list_output(path, manifest, job, stores, progress)
-    to = job.options["to"] or (manifest.to if manifest else None) or detect_format(files, job.read)
+    to = job.options["to"] or (manifest.to if manifest else None)
+    to = to or name_written(files, inputs.format, job.read)
     is_same, nan_as_null = keeps_records(inputs.format, to), "nan_as_null" in dict(job.read.own)
     # What was found in the inputs holds for an output of their format, which may show too few records to find it.
     read = (source.options if is_same else None) or job.read

@@ -203,8 +203,8 @@ def _name_types(numbers: Sequence[int]) -> str:
     """
     low, high = min(numbers), max(numbers)
     names = ["string"]
-    names += ["uint64"] if 0 <= low and high < 1 << 64 else []
-    names += [_LONGEST] if -_LONGEST_END < low and high < _LONGEST_END else []
+    names += ["uint64"] if low >= 0 and high < 1 << 64 else []
+    names += [_LONGEST] if max(-low, high) < _LONGEST_END else []
     if len(names) == 1:
         return "give the field the type string with --schema"
     return f"give the field a type with --schema, such as {', '.join(names[:-1])} or {names[-1]}"

@@ -215,6 +215,41 @@ def test_options_say_what_a_record_is(tmp_path: Path):
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "options"),
+    [
+        ("in.csv", b"a,b\n1,x\n2,y\n3,z\n", {}),
+        ("in.csv", b'a,b\n1,"x\ny"\n2,y\n3,z\n', {}),
+        ("in.tsv", b"a\tb\n1\tx\n2\ty\n3\tz\n", {}),
+        ("in.csv", b"a,b\n1,x\n2,\xe9\n3,z\n", {}),
+        ("in.fasta", b">a\nAC\nGT\n>b\nA\n>c\nTT\n", {"record_start": ">"}),
+        ("in.fastq", b"@a\nAC\n+\nII\n@b\nGT\n+\nJJ\n@c\nGG\n+\nKK\n", {"record_lines": 4}),
+        ("in.txt", b'{"a":1}\n{"a":2}\n{"a" : 3}\n', {}),
+        ("in.txt", b"\x00\x01\nb\nc\n", {"format": "text"}),
+        ("in.json", b'[{"a":1},\n{"a":2},\n{"a":3}]\n', {}),
+        ("in.jsonl", b'{"a":1}\n{"a":2}\n{"a":3}\n', {}),
+    ],
+    ids=["csv", "csv-lines", "tsv", "latin", "fasta", "fastq", "text-of-json", "bytes", "array", "jsonl"],
+)
+@pytest.mark.parametrize("output", ["o", "o.gz", "o.d"])
+def test_an_output_whose_name_tells_no_format_is_that_of_the_inputs(
+    tmp_path: Path, name: str, content: bytes, options: dict[str, Any], output: str
+):
+    (tmp_path / name).write_bytes(content)
+    recshuf.shuffle(tmp_path / name, tmp_path / output, seed=2, **options)
+    found = recshuf.verify(tmp_path / name, tmp_path / output, **options)
+    assert (found.is_equal, found.records, found.differences) == (True, 3, ())
+
+
+@pytest.mark.parametrize("to", ["parquet", "arrow", "jsonl"])
+def test_content_tells_the_format_of_an_output_before_the_inputs_do(tmp_path: Path, to: str):
+    (tmp_path / "in.csv").write_bytes(b"a,b\n1,x\n2,y\n3,z\n")
+    recshuf.shuffle(tmp_path / "in.csv", tmp_path / f"o.{to}", seed=2)
+    (tmp_path / f"o.{to}").rename(tmp_path / "o")
+    found = recshuf.verify(tmp_path / "in.csv", tmp_path / "o")
+    assert (found.is_equal, found.to) == (True, to)
+
+
 DAMAGES: dict[str, tuple[Callable[[list[bytes]], object], int, int]] = {
     "a-bit": (lambda lines: lines.__setitem__(7, lines[7].replace(b"r", b"s")), 1, 1),
     "torn-in-two": (lambda lines: lines.__setitem__(slice(7, 8), [lines[7][:5], lines[7][5:]]), 1, 2),

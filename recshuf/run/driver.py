@@ -53,7 +53,9 @@ def plan_job(job: Job, progress: Progress) -> Plan:
     if destination is not None:
         destination.check(overwrite=job.options["overwrite"] or job.options["resume"])
     check_sets(job)
-    run = _choose_engine(resolve_job(job, destination, progress))
+    run = resolve_job(job, destination, progress)
+    _check_rereading(run)
+    run = _choose_engine(run)
     return divide_job(run).fit(run.plan) if run.job.uses_tasks else run.plan
 
 
@@ -166,6 +168,7 @@ def _begin(job: Job, progress: Progress, cleanup: ExitStack, planned: Header | N
         if job.options["seed"] is None:
             job = replace(job, options=job.options | {"seed": before.seed})
     run = _resolve(job, destination, progress, cleanup, None if before is None else before.layout)
+    _check_rereading(run)
     return open_run(run if before else _choose_engine(run), stage, before, cleanup)
 
 
@@ -240,6 +243,14 @@ def _resolve(
             f"the store, {piles.seed}"
         )
     return resolve_opened(job, destination, open_records(piles), None, progress)
+
+
+def _check_rereading(run: Run) -> None:
+    """Refuse a memory limit that is too low for ``--verify``."""
+    if run.job.options["verify"]:
+        from recshuf.run.verify import check_memory  # most runs do not verify
+
+        check_memory(run)
 
 
 def _choose_map(run: Run, cleanup: ExitStack) -> LocalMap:

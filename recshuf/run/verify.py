@@ -8,16 +8,17 @@ from dataclasses import replace
 from pathlib import Path, PurePath, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from recshuf.audit.verify.record_sets import RecordSet, read_manifest
+from recshuf.audit.verify.record_sets import RecordSet, open_record_set, read_manifest
 from recshuf.errors import (
     CheckError,
     InputError,
+    MemoryLimitError,
     OutputExistsError,
     PileError,
     UnavailableInputError,
     UsageError,
 )
-from recshuf.formats import load_format, suffix_compression
+from recshuf.formats import keeps_records, load_format, suffix_compression
 from recshuf.job.features import show_feature, show_features
 from recshuf.job.job import Epoch, Job
 from recshuf.job.plan import Cut
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from recshuf.audit.verify.verification import VerifyReport
+    from recshuf.interfaces import Source
     from recshuf.output.manifest import Manifest
     from recshuf.output.stage import Destination
     from recshuf.run.resolve import Run
@@ -191,15 +193,31 @@ def _verify(run: Run, shards: str, progress: Progress, remedy: str) -> PassRepor
     return PassReport("verify", time.perf_counter() - started, found.records, 0)
 
 
+def check_memory(run: Run) -> None:
+    """Refuse a memory limit under which the inputs could not be read once the shards are written."""
+    from recshuf.audit.verify.comparison import RecordReader
+    from recshuf.records.word_hashing import HashKey
+
+    given = RecordSet("inputs", run.inputs.format, _find_source(run), run.inputs.files)
+    if not keeps_records(given.format, run.output.format):
+        given.decoder = given.source.decoder()
+    try:
+        RecordReader(given, HashKey(), run.job, run.progress)
+    except MemoryLimitError as error:
+        raise MemoryLimitError(f"--verify: {error} or leave out --verify") from error
+
+
 def _open_given(run: Run) -> RecordSet:
     """Return the records of the inputs, or of the store."""
-    from recshuf.audit.verify.record_sets import RecordSet, open_record_set
-
-    inputs = run.inputs
-    source = inputs.source if inputs.stored is None else PileSource(inputs.source, inputs.stored)
+    inputs, source = run.inputs, _find_source(run)
     if isinstance(source, PileSource):
         return RecordSet("store", inputs.format, source, inputs.files, is_from_program=source.is_from_program)
     return open_record_set("inputs", inputs.files, inputs.format, run.job.read)
+
+
+def _find_source(run: Run) -> Source:
+    inputs = run.inputs
+    return inputs.source if inputs.stored is None else PileSource(inputs.source, inputs.stored)
 
 
 def _describe(found: VerifyReport) -> list[str]:

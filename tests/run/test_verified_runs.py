@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import itertools
+import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 import recshuf
-from recshuf.errors import RecshufError
+from recshuf.errors import MemoryLimitError, RecshufError
 from tests.support.effort import examples
 
 if TYPE_CHECKING:
@@ -145,3 +146,18 @@ def test_names_of_fields_do_matter(tmp_path: Path):
         kind = pa.list_(pa.struct([(name, pa.int64())]))
         pq.write_table(pa.table({"c": pa.array([[{name: 1}]], kind)}), tmp_path / f"{name}.parquet")
     assert not recshuf.verify(tmp_path / "a.parquet", tmp_path / "b.parquet")
+
+
+def test_memory_that_verify_lacks_is_told_before_the_run(tmp_path: Path) -> None:
+    source, output = tmp_path / "in.csv", tmp_path / "out.csv"
+    source.write_bytes(b"a,b\n" + b"1,x\n" * 1000)
+    options: dict[str, Any] = {"memory": "16MB", "workers": 1}
+    for call in (recshuf.shuffle, recshuf.plan):
+        with pytest.raises(
+            MemoryLimitError, match=r"^verify=True: reading needs at least .*; raise memory or"
+        ) as told:
+            call(source, output, verify=True, **options)
+    assert [path.name for path in tmp_path.iterdir()] == ["in.csv"]
+    recshuf.shuffle(source, output, **options)
+    [least] = re.findall(r"at least ([\d.]+ MB)", str(told.value))
+    recshuf.shuffle(source, output, verify=True, workers=1, memory=least.replace(" ", ""), overwrite=True)

@@ -113,7 +113,10 @@ def test_files_that_are_not_parquet_say_what_is_wrong(tmp_path: Path) -> None:
         (b"hello, world, this is text", "not a Parquet file"),
         (b"PAR1 and then nothing more", "cut off.*; fetch or write the file again$"),
         (b"PAR1 some bytes and then \x04\x00\x00\x00PARE", "encrypted"),
-        (b"PAR1garbage!\x08\x00\x00\x00PAR1", "cannot be read as Parquet: .*; fetch or write the file again$"),
+        (
+            b"PAR1garbage!\x08\x00\x00\x00PAR1",
+            "cannot be read as Parquet: .*; fetch or write the file again$",
+        ),
         (b"PAR1\xff\xff\xff\x7fPAR1", "cannot be read as Parquet: .*; fetch or write the file again$"),
     ):
         path.write_bytes(content)

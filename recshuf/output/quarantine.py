@@ -18,7 +18,6 @@ from recshuf.errors import PileError, UsageError
 from recshuf.formats.jsonl.encoding import encode_lines
 from recshuf.formats.values import find_invalid
 from recshuf.output.manifest import is_beside
-from recshuf.piles.kept.folder import find_store_around
 from recshuf.records.arrays import view_bytes, view_offsets
 from recshuf.system.files import sync
 from recshuf.system.paths import real_path, write_error
@@ -234,6 +233,8 @@ class Quarantine:
 
 def check_path(path: Path, inputs: Sequence[Path], output: Path | None, *, overwrite: bool) -> None:
     """Check that bad records can be written to a file. `output` is the file or folder of the output; None for a stream."""
+    from recshuf.piles.kept.folder import find_store_around  # most runs set nothing aside
+
     option, target = f"--on-bad-record quarantine:{path}", real_path(path)
     if output is not None and real_path(output) in (target, *target.parents):
         raise UsageError(f"{option} is or lies in the output; name another file")

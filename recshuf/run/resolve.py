@@ -45,6 +45,7 @@ from recshuf.run.inputs import Inputs, list_inputs
 from recshuf.storage.reading.objects import count_read_bytes
 from recshuf.storage.urls import Url, is_url
 from recshuf.system.memory import available_bytes, find_group_room
+from recshuf.system.paths import real_path
 from recshuf.system.units import format_size, round_up
 
 if TYPE_CHECKING:
@@ -196,9 +197,11 @@ def find_destination(job: Job) -> Destination | None:
             workers=job.workers,
         )
     elif not (job.writes_stdout or job.streams):
-        from recshuf.piles.kept.folder import refuse_in_store
+        path = Path(job.output or "")
+        if any(os.path.isdir(folder / "sets") for folder in real_path(path).parents):  # noqa: PTH112 - Path raises
+            from recshuf.piles.kept.folder import refuse_in_store  # most outputs lie in no store
 
-        refuse_in_store(Path(job.output or ""))
+            refuse_in_store(path)
         destination = LocalDestination(job.output or "", job.storage, wants_shards=_wants_shards(job))
     if job.part_names and (destination is None or not destination.is_directory):
         raise UsageError("--split: the output is a folder of folders; give -o with a / at its end")

@@ -394,7 +394,7 @@ def _count_written(stage: Stage | None) -> Counter[int]:
     """Return the bytes on each device that a run which is continued has written."""
     written = Counter[int]()
     folders = {stage.path, *map(Path, stage.log.pile_folders)} if stage and stage.is_continued else ()
-    for path in {path for folder in folders for path in folder.rglob("*")}:
+    for path in {path for folder in folders for path in folder.rglob("*") if path.is_file()}:
         status = path.lstat()
         written[status.st_dev] += _BLOCK_BYTES * status.st_blocks
     return written

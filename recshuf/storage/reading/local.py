@@ -286,8 +286,8 @@ def _list_glob(pattern: str, rules: NameRules, warn: Callable[[str], None]) -> l
         _check_ends(pattern)
     # Path.glob takes no absolute pattern, and rewrites the names the user wrote. Several ** give a name several times.
     matches = sorted(set(glob.glob(pattern, recursive=True)), key=natural_key)  # noqa: PTH207
+    _tell_unlistable(pattern, warn if matches else None)
     if not matches:
-        _check_listable(pattern)
         raise InputError(pattern, "no file matches", remedy="check the path, and quote the pattern")
     root = Path(*takewhile(lambda part: not glob.has_magic(part), Path(pattern).parts))
     files = []
@@ -306,8 +306,8 @@ def _list_glob(pattern: str, rules: NameRules, warn: Callable[[str], None]) -> l
     return files
 
 
-def _check_listable(pattern: str) -> None:
-    """Refuse a folder in which a glob looks for names and that may not be listed: `glob` takes it for an empty one."""
+def _tell_unlistable(pattern: str, warn: Callable[[str], None] | None) -> None:
+    """Warn of folders in which a glob looks for names and that may not be listed, or refuse them: `glob` takes them for empty ones."""
     parts = pattern.split("/")
     for depth in [depth for depth, part in enumerate(parts) if glob.has_magic(part)]:
         before = "".join(f"{part}/" for part in parts[:depth])
@@ -316,7 +316,9 @@ def _check_listable(pattern: str) -> None:
                 os.scandir(folder).close()
             except PermissionError as error:
                 problem = f"folder {folder.rstrip('/')} cannot be listed: {error.strerror}"
-                raise InputError.of_system(error, pattern, problem) from error
+                if warn is None:
+                    raise InputError.of_system(error, pattern, problem) from error
+                warn(f"{pattern}: {problem}; its files are not among the inputs")
 
 
 def _check_ends(pattern: str) -> None:

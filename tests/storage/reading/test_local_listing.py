@@ -131,13 +131,10 @@ def test_nothing_found_is_an_error_that_names_the_pattern(pattern: str, words: s
     assert caught.value.name == pattern
 
 
-@pytest.mark.parametrize("pattern", ["locked/*.txt", "d/*/*.txt", "*/locked/a*", "{here}/locked/*/x"])
-def test_a_folder_that_cannot_be_listed_is_named_where_no_file_matches(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str
-):
-    """As a user without the right to read it, which root always has."""
-    make("locked/a.txt", "locked/d/x", "d/locked/a.txt")
-    pattern, list_all = pattern.format(here=tmp_path), os.scandir
+@pytest.fixture
+def locked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make all folders of this name such that the user may not list them, which root always may."""
+    list_all = os.scandir
 
     def refuse(folder: str = ".") -> object:
         if Path(folder).name == "locked":
@@ -145,11 +142,28 @@ def test_a_folder_that_cannot_be_listed_is_named_where_no_file_matches(
         return list_all(folder)
 
     monkeypatch.setattr(os, "scandir", refuse)
+
+
+@pytest.mark.usefixtures("locked")
+@pytest.mark.parametrize("pattern", ["locked/*.txt", "d/*/*.txt", "*/locked/a*", "{here}/locked/*/x"])
+def test_a_folder_that_cannot_be_listed_is_named_where_no_file_matches(tmp_path: Path, pattern: str):
+    make("locked/a.txt", "locked/d/x", "d/locked/a.txt")
+    pattern = pattern.format(here=tmp_path)
     with pytest.raises(
         ForbiddenInputError, match=r"locked cannot be listed: Permission denied; give"
     ) as caught:
         expand(pattern)
     assert caught.value.name == pattern
+
+
+@pytest.mark.usefixtures("locked")
+def test_a_folder_that_cannot_be_listed_is_told_where_others_match():
+    make("d/locked/a.txt", "d/open/a.txt")
+    notes: list[str] = []
+    lister = InputLister(NameRules("text"), notes.append, Stores(StorageOptions(), 1 << 28, 2))
+    assert [file.name for file in lister.list_all(["d/*/*.txt"])] == ["d/open/a.txt"]
+    (note,) = notes
+    assert "folder d/locked cannot be listed: Permission denied" in note
 
 
 def test_partition_folders_below_the_pattern_are_columns():

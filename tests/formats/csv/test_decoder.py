@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from recshuf.errors import InputError, UsageError
@@ -134,6 +134,28 @@ def test_codes_are_text_behind_any_delimiter(tmp_path: Path, delimiter: bytes, c
     decoder.observe(batch, *place)
     columns = [[row[place].strip('"') for row in rows] for place in range(3)]
     assert list(decoder.decode(batch).to_pydict().values()) == columns
+
+
+@same_folder
+@given(st.integers(0, 99), st.integers(0, 3), st.sampled_from(["0480", "+4", "-07"]))
+@example(1, 0, "0480")
+@example(0, 3, "0480")
+@example(99, 3, "+4")
+def test_a_code_is_found_among_many_texts_that_begin_like_one(
+    tmp_path: Path, row: int, place: int, code: str
+) -> None:
+    rows = [["2", "x", f"0{number} Oak Street", "2"] for number in range(100)]
+    rows[row][0] = ""
+    rows[row][place] = code
+    file = give(tmp_path / "in.csv", "".join(",".join(one) + "\n" for one in rows).encode())
+    source = FORMAT.open_source([file], reading_csv(delimiter=b",", header=0))
+    ((batch, *position),) = place_batches(source, 1 << 20)
+    decoder = source.decoder()
+    decoder.observe(batch, *position)
+    for column, found in enumerate(decoder.decode(batch).to_pydict().values()):
+        is_number = column in {0, 3} - {place}
+        texts = [one[column] or None for one in rows]
+        assert found == ([text and int(text) for text in texts] if is_number else texts)
 
 
 @same_folder

@@ -7,13 +7,15 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from recshuf.errors import InputError
 from recshuf.formats.csv import FORMAT
 from recshuf.interfaces import WriteOptions
 from tests.support.formats.format_tools import read_input
 from tests.support.formats.given_options import reading_csv
-from tests.support.formats.line_tools import give, records_in
+from tests.support.formats.line_tools import give, records_in, same_folder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,6 +46,23 @@ def test_a_quote_that_is_open_at_the_end_is_named_by_its_line(tmp_path: Path, na
             source = FORMAT.open_source([file], reading_csv(delimiter=b","))
             with pytest.raises(InputError, match=r"line 61: a quoted field .* is not closed; close it"):
                 read_input(source, 0, block_bytes)
+
+
+LINES = st.sampled_from([b"1,2\n", b'3,"4\n\n#"\n', b"\n", b"# 5,6\n", b"#\n"])
+
+
+@same_folder
+@given(st.lists(st.lists(LINES, max_size=5), min_size=1, max_size=6))
+def test_small_files_read_at_once_are_without_comments_and_blank_lines(
+    tmp_path: Path, files: list[list[bytes]]
+) -> None:
+    contents = [b"".join([b"a,b\n", *lines]) for lines in files]
+    source = open_csv(tmp_path, *contents, delimiter=b",", header=1, comment=b"#")
+    records = [[line for line in lines if b"," in line[:2]] for lines in files]
+    joined = source.read_joined(range(len(files)), 1 << 20, 100)
+    assert joined is not None
+    assert joined.rows == [len(part) for part in records]
+    assert records_in([joined.batch]) == [record for part in records for record in part]
 
 
 CONTENTS = {

@@ -66,6 +66,20 @@ def test_form_and_batches_are_kept_and_the_order_is_that_of_parquet(
     assert [name for name, magic in CODECS.items() if magic in content] == [codec] * (codec is not None)
 
 
+def test_the_rows_of_a_batch_are_those_of_8_mib_where_inputs_have_one_batch_or_none(tmp_path: Path) -> None:
+    table = pa.table({"id": range(6000), "text": [f"{n} " * 400 for n in range(6000)]})
+    write(tmp_path / "in.arrow", table, chunk=6000)
+    pq.write_table(table, tmp_path / "in.parquet")
+    for name, out in (("in.arrow", "a.arrow"), ("in.parquet", "b.arrow"), ("in.parquet", "out.parquet")):
+        recshuf.shuffle(tmp_path / name, tmp_path / out, seed=4)
+    for out in ("a.arrow", "b.arrow"):
+        found = read(tmp_path / out)
+        assert found.equals(pq.read_table(tmp_path / "out.parquet"))
+        first, *others = found.to_batches()
+        assert 0.9 * (8 << 20) < first.nbytes < 1.1 * (8 << 20)
+        assert [batch.num_rows for batch in others] == [6000 - first.num_rows]
+
+
 @pytest.mark.parametrize("compression", [None, "lz4"])
 def test_the_size_is_known_though_the_first_rows_are_short(tmp_path: Path, compression: str | None) -> None:
     """Piles that come out larger than planned are split, which costs a third of a run."""

@@ -13,7 +13,6 @@ from h5py import h5d, h5s, h5t
 
 import recshuf
 from recshuf.errors import InputError
-from tests.support.effort import some
 from tests.support.formats.hdf5_tools import store
 
 if TYPE_CHECKING:
@@ -101,7 +100,7 @@ CASES: dict[str, tuple[list[Any], str, list[Any]]] = {
 }
 
 
-@pytest.mark.parametrize(("name", "order"), [*some(product(CASES, [1, -1]), 5)])
+@pytest.mark.parametrize(("name", "order"), [*product(CASES, [1, -1])])
 def test_types_that_differ_become_one_that_holds_all(tmp_path: Path, name: str, order: int) -> None:
     inputs, kind, expected = CASES[name]
     given = [write(tmp_path / f"{index}.h5", each) for index, each in enumerate(inputs)][::order]

@@ -119,7 +119,8 @@ def make_documents(
     """Return the documents with which `load_from_disk` opens shards of these columns, given what `read_documents` did."""
     state = _FORMAT | json.loads(kept[STATE])
     if state["_format_columns"] is not None:
-        state["_format_columns"] = [name for name in state["_format_columns"] if name in columns]
+        # No name at all would leave rows without a column.
+        state["_format_columns"] = [name for name in state["_format_columns"] if name in columns] or None
     state[_FILES] = [{"filename": shard.name} for shard in shards]
     # Caches of what is made of a data set are found by its fingerprint.
     state["_fingerprint"] = f"{xxhash.xxh3_64_intdigest(repr([*map(tuple, shards)]).encode()):016x}"

@@ -104,6 +104,8 @@ def make_lines(data: Bytes, ends: Positions) -> pa.LargeBinaryArray:
     elements = as_lines(pc.binary_slice(make_batch(data, np.append(0, ends)).column(0), 0, -1))
     trimmed = pc.ascii_trim(elements, BLANK.decode()).cast(pa.large_binary())
     if (view_bytes(trimmed) == _NEWLINE).any():
+        # Two numbers without a comma between them must not become one.
+        trimmed = pc.replace_substring_regex(trimmed, r"([\w.+-])[ \t\r]*\n[ \t\r\n]*([\w.+-])", r"\1 \2")
         trimmed = pc.replace_substring_regex(trimmed, r"[ \t\r]*\n[ \t\r\n]*", "")
     end, nothing = (pa.scalar(part, pa.large_binary()) for part in (b"\n", b""))
     return pc.binary_join_element_wise(trimmed, nothing, end)

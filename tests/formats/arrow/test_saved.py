@@ -65,6 +65,8 @@ def test_an_output_folder_is_one_too_and_is_replaced_as_a_whole(tmp_path: Path) 
     recshuf.shuffle(folder, tmp_path / "other", shards=3, seed=2, columns="id,text")
     assert read_document(tmp_path / "other/state.json")["_fingerprint"] != state["_fingerprint"]
     assert recshuf.verify(folder, out, columns="id,text")
+    recshuf.shuffle(folder, tmp_path / "text", shards=1, columns="text")
+    assert read_document(tmp_path / "text/state.json")["_format_columns"] is None
     recshuf.shuffle(out, f"{tmp_path}/again/", seed=1)
     assert read_document(tmp_path / "again/state.json").keys() == state.keys()
 

@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import re
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -96,6 +97,25 @@ def test_elements_are_those_of_the_oracle_wherever_blocks_end(
         assert [line[:-1].decode() for line in lines] == [
             json.dumps(row, separators=separators) for row in rows
         ]
+
+
+WORDS = ("1", "-", "2.", ".5", "e3", "tru", "e", '"s"', ",", "[]")
+
+
+def test_what_is_no_json_does_not_become_some(tmp_path: Path) -> None:
+    texts = [f"[{'{}'.join(words)}]".format(gap) for words in product(WORDS, repeat=2) for gap in ("\n", " \r\n\t")]  # fmt: skip
+    file = give(tmp_path / "in.json", f"[{','.join(texts)}]".encode())
+    lines = records_in(read_input(FORMAT.open_source([file], recshuf.interfaces.ReadOptions()), 0, 1 << 20))
+    for text, line in zip(texts, lines, strict=True):
+        assert parse(line) == parse(text), text
+
+
+def parse(text: str | bytes) -> Any:
+    """Return the value of a JSON text; itself where there is none."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return "no JSON"
 
 
 def test_arrays_become_lines_or_an_array_again(tmp_path: Path) -> None:

@@ -193,6 +193,8 @@ def roomy_type(kind: pa.DataType) -> pa.DataType:
     Decimal256Type(decimal256(30, 10))
     >>> roomy_type(pa.decimal128(5, -2))
     Decimal128Type(decimal128(7, -2))
+    >>> roomy_type(pa.decimal128(37, -2))
+    Decimal256Type(decimal256(39, -2))
     """
     shifted = kind.precision + abs(kind.scale)
     is_wide = shifted > _MOST_DIGITS[128] or kind.bit_width > 128

@@ -24,6 +24,8 @@ LISTS = [
     pa.list_(pa.list_(pa.list_(pa.binary(2), 1), 3), 2),
     pa.struct({"a": pa.list_(pa.list_(pa.int8(), 3), 2)}),
     pa.list_(pa.list_(pa.list_(pa.int8(), 3), 2)),
+    pa.map_(pa.list_(pa.list_(pa.int8(), 1), 2), pa.int8()),
+    pa.map_(pa.int8(), pa.list_(pa.list_(pa.int8(), 1), 2)),
 ]
 
 
@@ -43,7 +45,10 @@ def make_lists(kind: pa.DataType, holes: str, layout: str, chance: np.random.Gen
 def make_value(kind: pa.DataType, chance: np.random.Generator, null_lists: bool, null_values: bool) -> object:
     """Return a random value of a type, or None."""
     if pa.types.is_map(kind):
-        return [(key, int(chance.integers(100))) for key in range(chance.integers(4))]
+        kinds = kind.key_type, kind.item_type
+        return [
+            tuple(make_value(one, chance, False, False) for one in kinds) for _ in range(chance.integers(4))
+        ]
     if pa.types.is_struct(kind):
         return {one.name: make_value(one.type, chance, null_lists, null_values) for one in kind}
     if pa.types.is_fixed_size_list(kind):
@@ -84,7 +89,7 @@ ROUNDING = 64
 COUNTED = [schema for name, schema in OTHER.items() if "dictionary" not in name]
 MORE = [
     pa.array([[[1, 2], None], [], [[3]], None] * 100, pa.large_list(pa.list_(pa.int16()))),
-    pa.array([["a", "bcd"], None, ["ef", ""]] * 100, pa.list_(pa.string(), 2)),
+    pa.array([["a" * row, "bcd"] if row % 3 else None for row in range(300)], pa.list_(pa.string(), 2)),
     pa.array([{"a": 1, "b": "xyz"}, None, {"a": None, "b": "x" * 50}] * 100),
     pa.array([[("k", "v" * 9)], [], [("l", None)] * 3] * 100, pa.map_(pa.string(), pa.string())),
     pa.ExtensionArray.from_storage(pa.json_(pa.string()), pa.array(["{}", None, "[1]"] * 100)),

@@ -44,18 +44,19 @@ def test_nested_arrays_conform_at_any_slice() -> None:
         [None, {"a": None, "m": None}],
         [{"a": "y", "m": []}],
     ]
-    array = pa.array(rows, NESTED)
-    for start in range(len(rows)):
-        for stop in range(start, len(rows) + 1):
-            part = conform(array.slice(start, stop - start), WIDE)
-            part.validate(full=True)
-            expected = [
-                None
-                if row is None
-                else [each and {"m": each["m"], "new": None, "a": each["a"]} for each in row]
-                for row in rows[start:stop]
-            ]
-            assert part.to_pylist() == expected
+    for some in (rows, [[], None, rows[0], []]):
+        array = pa.array(some, NESTED)
+        for start in range(len(some)):
+            for stop in range(start, len(some) + 1):
+                part = conform(array.slice(start, stop - start), WIDE)
+                part.validate(full=True)
+                expected = [
+                    None
+                    if row is None
+                    else [each and {"m": each["m"], "new": None, "a": each["a"]} for each in row]
+                    for row in some[start:stop]
+                ]
+                assert part.to_pylist() == expected
 
 
 LEAVES = {
@@ -125,6 +126,25 @@ def test_a_dictionary_may_be_a_slice_of_fixed_lists_of_fixed_lists() -> None:
     kind = pa.list_(pa.list_(pa.int64(), 2), 2)
     array = pa.DictionaryArray.from_arrays([2, 0], lists.cast(kind).slice(3))
     assert conform(array, kind).to_pylist() == array.to_pylist()
+
+
+def test_views_of_lists_conform_with_values_under_nulls() -> None:
+    expected = [["c"], None, ["b", "c"], []]
+    mask, items = pa.array([row is None for row in expected]), pa.array(["a", "b", "c"])
+    views = pa.ListViewArray.from_arrays([2, 0, 1, 0], [1, 2, 2, 0], items, mask=mask)
+    for make in (pa.list_, pa.large_list, pa.list_view, pa.large_list_view):
+        kind = make(pa.large_string())
+        for start in range(4):
+            part = conform(views.slice(start), kind)
+            part.validate(full=True)
+            assert (part.type, part.to_pylist()) == (kind, expected[start:])
+
+
+def test_a_time_that_a_finer_unit_cannot_hold_is_an_error() -> None:
+    for unit, finer in ((pa.time32("s"), pa.time32("ms")), (pa.time64("us"), pa.time64("ns"))):
+        most = pa.array([1 << (unit.bit_width - 2)], f"int{unit.bit_width}").view(unit)
+        with pytest.raises(pa.ArrowInvalid):
+            conform(most, finer)
 
 
 @pytest.mark.parametrize("shape", ["list", "map", "fixed"])

@@ -5,7 +5,6 @@ obstore drops slashes at the begin and the end of a key.
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -193,6 +192,11 @@ def _escape(text: str) -> str:
 
 
 def _stamp_of(meta: Mapping[str, Any]) -> Stamp:
+    """Return the stamp of an object, given what obstore says of it.
+
+    >>> _stamp_of({"size": 1, "last_modified": datetime(1970, 1, 2, tzinfo=UTC), "e_tag": "0x8D"})
+    Stamp(size=1, modified_ns=86400000000000, inode=0, etag='"0x8D"')
+    """
     modified = meta["last_modified"]
     since = (modified if isinstance(modified, datetime) else datetime.now(UTC)) - datetime(
         1970, 1, 1, tzinfo=UTC
@@ -239,7 +243,7 @@ def _configure_s3(options: StorageOptions) -> dict[str, Any]:
     client = make_client(session, options.endpoint_url)
     # Always given: obstore's own choice knows neither China nor private, FIPS and dual-stack endpoints.
     arguments: dict[str, Any] = {
-        "region": session.region_name or os.environ.get("AWS_REGION") or "us-east-1",
+        "region": session.region_name or "us-east-1",
         "endpoint": client.meta.endpoint_url,
     }
     if is_public:

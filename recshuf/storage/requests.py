@@ -80,7 +80,12 @@ def is_strong(etag: str) -> bool:
 
 
 def compare_weakly(now: Stamp, before: Stamp) -> str | None:
-    """Describe the difference from an earlier stamp; of weak ETags that are equal, times may say more."""
+    """Describe the difference from an earlier stamp; of weak ETags that are equal, times may say more.
+
+    >>> from recshuf.interfaces import Stamp
+    >>> [compare_weakly(Stamp(1, 2, etag=etag), Stamp(1, 3, etag=etag)) is None for etag in ('"a"', 'W/"a"')]
+    [True, False]
+    """
     is_weak = not (is_strong(now.etag) and is_strong(before.etag))
     if is_weak and now.etag.removeprefix("W/") == before.etag.removeprefix("W/"):
         now = now._replace(etag="")

@@ -47,6 +47,14 @@ def test_a_redirected_file_that_holds_no_lines_is_refused(
     assert [one.name for one in tmp_path.iterdir()] == ["in"]
 
 
+def test_a_redirected_file_is_read_to_its_end(tmp_path: Path, redirect: Callable[[Path], int]) -> None:
+    """What the shell starts after that finds nothing more."""
+    (path,) = make_inputs(tmp_path / "in", "text", [30])
+    descriptor = redirect(path)
+    assert recshuf.shuffle("-", tmp_path / "out.txt").records == 30
+    assert os.lseek(descriptor, 0, os.SEEK_CUR) == path.stat().st_size
+
+
 def test_what_was_read_of_a_redirected_file_before_is_left_out(
     tmp_path: Path, redirect: Callable[[Path], int]
 ) -> None:

@@ -43,6 +43,16 @@ def test_every_pair_moves_every_value(tmp_path: Path, name: str, to: str):
     assert read_columns(output) == {key: [values[row] for row in order] for key, values in lists.items()}
 
 
+@pytest.mark.parametrize("to", ["arrow", "hdf5", "jsonl", "npz", "parquet"])
+def test_a_level_of_compression_counts(tmp_path: Path, to: str):
+    table = pa.table({"a": np.random.default_rng(0).integers(0, 300, 20_000)})
+    codec, sizes = "gzip" if to in ("hdf5", "npz") else "zstd", []
+    for level in (1, 9):
+        recshuf.shuffle(table, f"{tmp_path}/{level}/", to=to, seed=1, shards=1, compression=f"{codec}:{level}")
+        sizes += [path.stat().st_size for path in (tmp_path / f"{level}").iterdir()]
+    assert sizes[0] != sizes[1]
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_a_number_that_json_lacks_is_null_if_that_is_asked_for(tmp_path: Path, value: float):
     pq.write_table(pa.table({"v": [1.5, value]}), tmp_path / "in.parquet")

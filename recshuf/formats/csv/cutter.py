@@ -285,8 +285,7 @@ class CleanFragment(Fragment):
 def _set_ends(batch: pa.RecordBatch, line_end: bytes) -> pa.RecordBatch:
     data, offsets = view_records(batch.column(0))
     ends = offsets[1:]
-    sizes = np.diff(offsets)
-    has_return = (sizes > 1) & (data[ends - 2] == _RETURN)
+    has_return = data[ends - 2] == _RETURN  # before a newline alone there is another one
     if line_end == b"\n":
         return make_batch(
             np.delete(data, ends[has_return] - 2), offsets - np.append(0, np.cumsum(has_return))

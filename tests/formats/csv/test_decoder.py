@@ -276,5 +276,7 @@ def test_bad_records_are_set_aside_wherever_they_are_and_the_others_decoded(tmp_
     good = [row for row in range(60_000) if row not in problems]
     assert decoder.decode(batch.take(pa.array(good)))["f0"].to_pylist() == good
     strict = FORMAT.open_source([file], reading_csv(delimiter=b",")).decoder()
-    with pytest.raises(InputError, match="record 26001: has 1 field"):
-        strict.observe(pa.concat_batches([batch.slice(5, 25_000), batch.slice(3, 1)]), index, 1000)
+    late = pa.concat_batches([batch.slice(5, 25_000), batch.slice(3, 1)])
+    for read in (strict.observe, source.value_reader(["f0"]).read):
+        with pytest.raises(InputError, match="record 26001: has 1 field"):
+            read(late, index, 1000)

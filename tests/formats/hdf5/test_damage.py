@@ -228,7 +228,7 @@ def test_references_that_lead_nowhere_are_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("userblock", "options"), [(0, {}), (512, {"chunks": (9,), "compression": 1, "shuffle": True})]
+    ("userblock", "options"), [(512, {}), (512, {"chunks": (9,), "compression": 1, "shuffle": True})]
 )
 def test_heaps_with_holes_are_no_damage(tmp_path: Path, userblock: int, options: dict[str, object]) -> None:
     """Values that were written over, and such of zeros, which look like free space."""

@@ -100,6 +100,17 @@ def test_files_of_other_partitions_or_schemas_are_read_apart(tmp_path: Path) -> 
     check_joined(source, read_joined(source, first=1), 1, first=1)
 
 
+def test_files_of_other_ranges_of_pandas_are_read_apart(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    frames = [
+        pandas.DataFrame({"lists": [[row] for row in range(5)]}, pandas.RangeIndex(start, start + 5, name="at"))
+        for start in (5, 5, 10, 20)
+    ]
+    source = open_source(*store(tmp_path, *map(pa.Table.from_pandas, frames), row_group_size=2))
+    check_joined(source, read_joined(source), 2)
+    check_joined(source, read_joined(source, first=2), 1, first=2)
+
+
 def test_a_dictionary_that_expands_is_not_read_in_one_go(tmp_path: Path) -> None:
     tables = [pa.table({"text": [text] * 10_000}) for text in ("x", "y" * 10_000)]
     source = open_source(*store(tmp_path, *tables))

@@ -75,6 +75,9 @@ def test_line_ends_and_marks_of_several_inputs_become_those_of_the_first(tmp_pat
         assert made.startswith(header)
         records = [b"1,a", b"3,d", b"4,e", b'2,"b\r\nc"']
         assert sorted(made) == sorted(header + end.join(records) + end)
+    for first, second in ((b"id,x", b"id,x\r\n1,a\r\n"), (b"\xef\xbb\xbfid,x\n1,a\n", b"id,x\n")):
+        made = shuffle_both_ways(write_all(tmp_path, [first, second]), tmp_path / f"{len(first)}.csv")
+        assert made == max(first, second, key=len)
 
 
 @pytest.mark.parametrize("to", ["jsonl", "parquet"])
@@ -93,6 +96,14 @@ def test_a_conversion_unites_columns_by_name(tmp_path: Path, to: str) -> None:
     assert (tmp_path / f"same.{to}").read_bytes() == (tmp_path / f"out.{to}").read_bytes()
 
 
+def test_codes_are_found_in_columns_of_another_order(tmp_path: Path) -> None:
+    paths = write_all(tmp_path, [b"n,code\n1,5\n", b"code,n\n007,2\n"])
+    recshuf.shuffle(paths, tmp_path / "out.parquet")
+    assert sorted(pq.read_table(tmp_path / "out.parquet").to_pylist(), key=str) == [
+        {"n": 1, "code": "5"}, {"n": 2, "code": "007"},
+    ]  # fmt: skip
+
+
 def test_bad_records_under_unlike_headers_are_set_aside(tmp_path: Path) -> None:
     paths = write_all(tmp_path, [b"id,x\n1,a\n2\n", b"x,y,id\nc,0.5,3\nd,4\n"])
     bad = tmp_path / "bad"
@@ -107,6 +118,10 @@ def test_only_the_first_part_of_a_cut_file_has_a_header(tmp_path: Path, suffix: 
     made = shuffle_both_ways(paths, tmp_path / f"out{suffix}", header="first")
     assert made.startswith(b"id,x\n")
     assert sorted(made.splitlines()[1:]) == [b"1,a", b"2,b", b"3,c"]
+    for first in (b"id,x", b"id,x\n"):
+        paths = write_all(tmp_path, [first, b"2,b\n"], suffix)
+        output = tmp_path / f"{len(first)}{suffix}"
+        assert shuffle_both_ways(paths, output, header="first") == b"id,x\n2,b\n"
 
 
 def test_comments_are_no_records_and_those_on_top_stay_there(tmp_path: Path) -> None:
@@ -116,6 +131,17 @@ def test_comments_are_no_records_and_those_on_top_stay_there(tmp_path: Path) -> 
     assert sorted(made.splitlines()[2:]) == [b"1,a", b'2,"#b"']
     shuffle_both_ways([path], tmp_path / "out.parquet", comment="#")
     assert sorted(pq.read_table(tmp_path / "out.parquet")["x"].to_pylist()) == ["#b", "a"]
+
+
+def test_lines_that_are_no_records_do_not_count_in_small_inputs(tmp_path: Path) -> None:
+    """Those are read together."""
+    rows = [[b"# %d\n" % row * (number % 3) + b"%d,%d\n" % (number, row) + b"\n" * (row % 2) for row in range(number % 4)] for number in range(40)]  # fmt: skip
+    paths = write_all(tmp_path, [b"number,row\n" + b"".join(some) for some in rows])
+    recshuf.shuffle(paths, tmp_path / "out.parquet", comment="#", provenance=True)
+    table = pq.read_table(tmp_path / "out.parquet")
+    names = [str(paths[number]) for number in table["number"].to_pylist()]
+    assert (names, table["row"]) == (table["source_file"].to_pylist(), table["source_row"])
+    assert table.num_rows == sum(map(len, rows))
 
 
 CODES = ["01234", "+49123", "-007", "00", " 05", "007.5", "+.5", '"010"', "01e5"]
@@ -179,6 +205,7 @@ REFUSED: dict[str, tuple[list[bytes], str, dict[str, Any], str]] = {
     "quote in a field of tabs": ([b'id,t\n1,a\tb"c\n2,x\n'], "out.tsv", {}, r"the field 'a\\tb\"c' holds '\\t', .* named .csv"),
     "chosen column missing": ([b"id,t\n1,a\n2\n"], "out.csv", {"columns": "t"}, "the record '2' has 1 field, and the first one 2; correct it"),
     "too few fields": ([b"a,b\nx,y\nz\n"], "out.parquet", {}, r"in0\.csv: record 2: has 1 field, and the first record has 2"),
+    "decimal behind a bad record": ([b"id,x\n1,\r2\n2,1234\n"], "out.jsonl", {"schema": {"id": "int8", "x": "decimal128(3, 0)"}}, r"in0.csv: record 2: column 'x': .*1234"),
     "value of another type": ([b"id,x\n1,a\n", b"x,y,id\nc,0.5,3\n"], "out.jsonl", {"schema": {"id": "int8", "x": "string", "y": "int8"}}, r"in1.csv: record 1: column 'y': .*invalid value '0.5'"),
 }  # fmt: skip
 

@@ -91,6 +91,10 @@ def test_a_short_reply_is_asked_for_again_and_then_told(any_bucket: AnyBucket, c
     with pytest.raises(UnavailableInputError, match=rf"^{any_bucket.url}/a: the store cannot be reached: .*"):
         store.get("a", 0, 7, stamp)
     assert store.requests.retries == 3 + ATTEMPTS - 1
+    store.requests.patience = -1.0
+    with pytest.raises(UnavailableInputError):
+        store.get("a", 0, 7, stamp)
+    assert store.requests.retries == 3 + ATTEMPTS - 1
 
 
 @pytest.mark.parametrize(("status", "code"), [(503, "SlowDown"), (400, "RequestTimeout"), (429, "Too")])

@@ -44,11 +44,11 @@ def test_nested_arrays_conform_at_any_slice() -> None:
         [None, {"a": None, "m": None}],
         [{"a": "y", "m": []}],
     ]
-    for some in (rows, [[], None, rows[0], []]):
+    for some, kind in product((rows, [[], None, rows[0], []]), (WIDE, pa.list_(WIDE.value_field))):
         array = pa.array(some, NESTED)
         for start in range(len(some)):
             for stop in range(start, len(some) + 1):
-                part = conform(array.slice(start, stop - start), WIDE)
+                part = conform(array.slice(start, stop - start), kind)
                 part.validate(full=True)
                 expected = [
                     None

@@ -254,7 +254,7 @@ class BlockReader:
                 block = data[:stop].copy() if stop < data.size // 2 else data[:stop]
                 yield from self._make_fragment(block, self._position, self._cutter, self._limit, max_records)
             rest = data[stop:filled].copy()
-            self._before = data[:stop][-self._end_bytes :].tobytes() or self._before
+            self._before = data[:stop][-self._end_bytes :].tobytes()
             self._position += stop
 
     def _make_fragment(self, *block: Any) -> Iterator[Fragment]:

@@ -108,6 +108,12 @@ def test_a_zstd_frame_that_holds_less_than_it_says_is_refused() -> None:
             read_all(data, "zstd", 100)
 
 
+def test_a_zstd_block_of_one_byte_is_read_as_often_as_it_says() -> None:
+    data = bytes(1 << 20)
+    packed = compress_zstd(data)
+    assert read_all(packed + compress_zstd(TEXT), "zstd") == data + TEXT
+
+
 def test_a_zstd_dictionary_is_named() -> None:
     dictionary = zstandard.train_dictionary(1 << 12, [TEXT[i : i + 200] + b"%d" % i for i in range(4000)])
     data = zstandard.ZstdCompressor(dict_data=dictionary).compress(TEXT)
@@ -156,6 +162,7 @@ def test_the_memory_of_an_xz_dictionary_is_known_and_limited() -> None:
     assert reader.window_bytes == 64 << 20, "the largest of all"
     with pytest.raises(InputError, match=r"67,108,864 bytes of memory, 50,331,648 are free; raise --memory"):
         reader.limit_window(48 << 20)
+    assert read_all(small + large, "xz") == 2 * TEXT
     reader = open_data(small + large, "xz")
     reader.limit_window(48 << 20)
     assert buffer[: reader.readinto(buffer)] == TEXT

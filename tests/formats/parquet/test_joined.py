@@ -102,11 +102,14 @@ def test_files_of_other_partitions_or_schemas_are_read_apart(tmp_path: Path) -> 
 
 def test_files_of_other_ranges_of_pandas_are_read_apart(tmp_path: Path) -> None:
     pandas = pytest.importorskip("pandas")
+    count, begins = 2500, (5, 5, 10, 20)  # several batches
     frames = [
-        pandas.DataFrame({"lists": [[row] for row in range(5)]}, pandas.RangeIndex(start, start + 5, name="at"))
-        for start in (5, 5, 10, 20)
+        pandas.DataFrame({"lists": [[0]] * count}, pandas.RangeIndex(begin, begin + count, name="at"))
+        for begin in begins
     ]
-    source = open_source(*store(tmp_path, *map(pa.Table.from_pandas, frames), row_group_size=2))
+    source = open_source(*store(tmp_path, *map(pa.Table.from_pandas, frames), row_group_size=2000))
+    for index, begin in enumerate(begins):
+        assert read_alone(source, index)["at"].to_pylist() == [*range(begin, begin + count)]
     check_joined(source, read_joined(source), 2)
     check_joined(source, read_joined(source, first=2), 1, first=2)
 

@@ -132,6 +132,8 @@ def test_binary_records_keep_every_byte_behind_their_header(tmp_path: Path) -> N
     assert sorted(found) == records
     report = recshuf.verify(tmp_path / "in.bin", tmp_path / "other.bin", **options)
     assert "header" in report.differences[0]
+    said, both = r"other\.bin: its header differs from that of \S*in\.bin", [tmp_path / "in.bin", tmp_path / "other.bin"]  # fmt: skip
+    refused(InputError, said, both, tmp_path / "both.bin", **options)
 
 
 @pytest.mark.parametrize(
@@ -168,6 +170,12 @@ def test_a_header_that_counts_is_said(tmp_path: Path) -> None:
     (tmp_path / "in.bin").write_bytes(header.tobytes() + bytes(8000))
     with pytest.warns(RecshufWarning, match=r"in\.bin: its header seems to count the records \(byte 8\)"):
         recshuf.shuffle(tmp_path / "in.bin", tmp_path / "out.bin", record_bytes=4, header_bytes=256)
+    # A few records are no sign, unless another header counts its own.
+    header[2] = 20
+    (tmp_path / "few.bin").write_bytes(header.tobytes() + bytes(40))
+    given = [tmp_path / "few.bin", tmp_path / "in.bin"]
+    with pytest.warns(RecshufWarning, match=r"/in\.bin: its header seems to count the records \(byte 8\)"):
+        recshuf.shuffle(given, tmp_path / "both.bin", record_bytes=4, header_bytes=256)
 
 
 @pytest.mark.parametrize(

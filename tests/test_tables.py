@@ -141,6 +141,15 @@ def test_tables_lie_among_files_and_are_united_with_them(tmp_path: Path, to: str
     assert "<table 1>" in manifest_path(tmp_path / "b").read_text()
 
 
+def test_an_index_has_room_for_the_values_of_files_and_tables(tmp_path: Path):
+    texts = [[f"{number} {value}" for value in range(100)] for number in range(2)]
+    kind = pa.dictionary(pa.int8(), pa.string())
+    file, table = (pa.table({"a": pa.array(some).dictionary_encode().cast(kind)}) for some in texts)
+    pq.write_table(file, tmp_path / "in.parquet")
+    recshuf.shuffle([tmp_path / "in.parquet", table], tmp_path / "out.parquet", verify=True)
+    assert sorted(pq.read_table(tmp_path / "out.parquet")["a"].to_pylist()) == sorted(texts[0] + texts[1])
+
+
 def read_shards(folder: Path, to: str) -> list[dict[str, Any]]:
     rows = []
     for path in sorted(folder.glob("*")):

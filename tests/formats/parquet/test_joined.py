@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -159,6 +160,18 @@ def test_damage_to_one_file_leaves_the_others_as_they_are(tmp_path: Path, column
 
 
 # Row groups
+
+
+def test_of_row_groups_read_at_once_the_damaged_one_is_named(tmp_path: Path) -> None:
+    table = make_table(range(100)).select(["id"])
+    options = {"row_group_size": 10, "compression": "none", "write_page_checksum": True, "use_dictionary": False}
+    path = store_one(tmp_path / "in.parquet", table, **options)
+    column, content = pq.read_metadata(path).row_group(3).column(0), bytearray(path.read_bytes())
+    content[column.data_page_offset + column.total_compressed_size - 1] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=r"in\.parquet: row group 3: a page does not match"):
+        shuffled(path)
+
 
 PAIR = pa.struct([("x", pa.int8()), ("y", pa.list_(pa.int8()))])
 KINDS = {

@@ -124,6 +124,14 @@ def test_sizes_in_base_256_and_sums_of_signed_bytes_are_read(tmp_path: Path) -> 
     assert [shuffle(tmp_path, one, overwrite=True) for one in (large, old)] == [expected] * 2
 
 
+def test_sizes_of_pax_count_and_times_of_gnu_are_no_names(tmp_path: Path) -> None:
+    content = make_tar(PAIR, tarfile.PAX_FORMAT, pax_headers={"size": "1"})
+    assert shuffle(tmp_path, content) == read_samples(content)
+    content = edit(make_tar(PAIR, tarfile.GNU_FORMAT), 345, b"14512345670\0")
+    shuffle(tmp_path, content, "out.parquet")
+    assert pq.read_table(tmp_path / "out.parquet")["__key__"].to_pylist() == ["a"]
+
+
 def make_odd(kind: bytes, **fields: Any) -> bytes:
     return make_tar([("a.jpg", b"")], type=kind, linkname="b.jpg", **fields)
 

@@ -81,7 +81,10 @@ class TestWebDataset(FileSuite):
     bulk_rows = 400
 
     def write_input(self, path: Path, index: int, count: int) -> None:
-        members = list_members(10_000 * index, count, path.parent.name + self.tag)
+        first, tag = 10_000 * index, path.parent.name + self.tag
+        members = list_members(first, count, tag)
+        if count:  # a suffix that no other input has
+            members.append((f"d.x/{tag}{first + count - 1:06d}.only{index}", b"x"))
         path.write_bytes(self.compress(make_tar(members, self.kind)))
 
     def read_back(self, path: Path) -> list[Sample]:

@@ -115,6 +115,8 @@ def test_epochs_of_other_records_and_equal_orders_are_errors(
 def test_bad_arguments_are_named(store: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"^mix=0"):
         recshuf.check_loader(store, mix=0)
+    with pytest.raises(UsageError, match=r"^epoch=4294967295: give an integer from 0 to 4,294,967,294$"):
+        recshuf.check_loader(store, epoch=2**32 - 1)
     with pytest.raises(UsageError, match="no such pile store"):
         recshuf.check_loader(tmp_path / "none")
     pq.write_table(pa.table({"id": range(10)}), tmp_path / "few.parquet")

@@ -52,10 +52,16 @@ def show(batch: dict[str, Any]) -> list[tuple[int, int, int]]:
 EPOCHS = 3
 
 
+LENGTHS: dict[str | None, Callable[[int, Any], int]] = {
+    "tokens": lambda _, record: len(tokens_of(*record[:2])),
+    "pairs": lambda *_: 2,
+}
+"""How much a record of a store weighs by a column."""
+
+
 def make_tokens(source: int, count: int) -> pa.RecordBatch:
-    return pa.record_batch(
-        {"tokens": pa.array([tokens_of(source, row) for row in range(count)], pa.list_(pa.int32()))}
-    )
+    tokens = pa.array([tokens_of(source, row) for row in range(count)], pa.list_(pa.int32()))
+    return pa.record_batch({"tokens": tokens, "pairs": pa.array([[0, 0]] * count, pa.list_(pa.int8(), 2))})
 
 
 class Case(NamedTuple):
@@ -64,7 +70,7 @@ class Case(NamedTuple):
     stores: list[FakePiles]
     weights: dict[int, list[float]]
     by_epoch: bool
-    by_tokens: bool
+    weight_by: str | None
     batch: int
     lanes: int
     order: dict[str, Any]
@@ -104,9 +110,8 @@ def draw(seed: int) -> Case:
     worlds = [world for world in (1, 2, 3, 4) if lanes == 1 or lanes % world == 0]
     counts = [*(random.randint(0, 5) for _ in range(3)), None]
     legs = [(count, random.choice(worlds), random.randint(0, 3)) for count in counts]
-    return Case(
-        stores, weights, random.random() < 0.3, random.random() < 0.5, 12, lanes, order, legs
-    )  # fmt: skip
+    weight_by = random.choice([None, None, "tokens", *LENGTHS])
+    return Case(stores, weights, random.random() < 0.3, weight_by, 12, lanes, order, legs)
 
 
 def read_groups(number: int, store: FakePiles, order: dict[str, Any]) -> Callable[[int], list[list[Any]]]:
@@ -134,7 +139,7 @@ def expect(case: Case) -> list[list[list[tuple[int, Any]]]]:
         case.batch,
         case.stores[0].seed if case.order["seed"] is None else case.order["seed"],
         case.lanes,
-        (lambda _, record: len(tokens_of(*record[:2]))) if case.by_tokens else None,
+        LENGTHS.get(case.weight_by),
     )
     if case.by_epoch:
         mix = mix._replace(weights={epoch * mix.steps: own for epoch, own in case.weights.items()})
@@ -146,11 +151,10 @@ def make_ranks(case: Case, world: int, make: Any = MixLoader) -> list[Any]:
         start: {store: weight for store, weight in zip(case.stores, own, strict=True) if weight or not start}
         for start, own in case.weights.items()
     }
-    options: dict[str, Any] = {"weight_by": "tokens"} if case.by_tokens else {}
     return [
         make(
             named, case.batch // world, rank=rank, world_size=world, lanes=case.lanes, columns=["_store", "_id"],
-            schedule_by="epoch" if case.by_epoch else "step", transform=lambda batch, seeds: batch | {"seed": seeds}, **case.order, **options,
+            schedule_by="epoch" if case.by_epoch else "step", transform=lambda batch, seeds: batch | {"seed": seeds}, **case.order, weight_by=case.weight_by,
         )
         for rank in range(world)
     ]  # fmt: skip
@@ -167,7 +171,7 @@ def check_case(seed: int, make: Any = MixLoader, run: Any = run_legs) -> None:
     )
     expected = expect(case)[epoch]
     assert found == [[(store, *ids) for store, ids in batch] for batch in expected], seed
-    if make is MixLoader and not case.by_tokens:
+    if make is MixLoader and not case.weight_by:
         (loader,) = make_ranks(case, 1)
         loader.set_epoch(epoch)
         counts = Counter(store for batch in expected for store, _ in batch)
@@ -181,8 +185,12 @@ def check_case(seed: int, make: Any = MixLoader, run: Any = run_legs) -> None:
         *(pytest.param(range(first, first + 57), marks=pytest.mark.slow) for first in range(25, 310, 57)),
     ],
 )
-def test_chains_of_resumes_on_other_numbers_of_ranks_yield_the_batches_of_the_oracle(seeds: range) -> None:
+def test_chains_of_resumes_on_other_numbers_of_ranks_yield_the_batches_of_the_oracle(
+    monkeypatch: pytest.MonkeyPatch, seeds: range
+) -> None:
     for seed in seeds:
+        # Groups are loaded one by one, or all of a store at once.
+        monkeypatch.setattr("recshuf.train.batch_reader.BUNDLE_BYTES", (1, 4 << 20)[seed % 2])
         check_case(seed)
 
 

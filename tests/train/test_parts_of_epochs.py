@@ -111,7 +111,10 @@ def test_a_state_names_the_records_and_not_the_words(store: Path) -> None:
     same.load_state_dict(state)
     assert [batch["n"].tolist() for batch in same] == whole[5:]
     for options, named in [
-        ({"filter": pc.field("n") <= 50}, "'filter' is '50 of 200 records, .*; give the filter of the state"),
+        *(
+            ({"filter": other}, "'filter' is '50 of 200 records, .*; give the filter of the state")
+            for other in (pc.field("n") <= 50, pc.field("n") >= COUNT - 50)
+        ),
         ({}, "the state has 'filter', which this loader has not"),
         ({"filter": pc.field("n") < 50, "limit": 40}, "no 'limit' in the state; leave out limit$"),
     ]:

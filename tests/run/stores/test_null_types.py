@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from itertools import cycle, product
 from typing import TYPE_CHECKING, Any
 
@@ -40,14 +41,14 @@ def make_table(hole: int | None) -> pa.Table:
     return pa.table(columns | {"inner": pa.array(inner, sized), "text": texts})
 
 
-def check_types(store: Path, hole: int | None, names: tuple[str, ...] = NAMES) -> None:
-    """Check the type of each column in all batches of two epochs, and of a mix."""
+def check_types(store: Path, hole: int | None, names: tuple[str, ...] = NAMES, *others: Path) -> None:
+    """Check the type of each column in all batches of two epochs, and of a mix in which others come first."""
     lacking = np.ndarray if hole is None else pa.Array
     expected = {name: {np.ndarray if name == "whole" else lacking} for name in names if name != "text"}
     if "text" in names:
         expected["text"] = {list}
     loaders = [recshuf.PileLoader(store, 16, epoch=epoch, drop_last=False) for epoch in (0, 1)]
-    for loader in (*loaders, recshuf.MixLoader({store: 1}, 16, columns=[*names])):
+    for loader in (*loaders, recshuf.MixLoader(dict.fromkeys([*others, store], 1), 16, columns=[*names])):
         found: dict[str, set[type]] = {}
         for batch in loader:
             for name, column in batch.items():
@@ -86,8 +87,9 @@ def test_slices_and_compactions_keep_what_is_known(tmp_path: Path) -> None:
     store = tmp_path / "store"
     write(store, "a", make_table(None), piles=3)
     check_types(store, None)
+    whole = shutil.copytree(store, tmp_path / "whole")
     append(store, make_table(7), time=5)
-    check_types(store, 7)
+    check_types(store, 7, NAMES, whole)
     recshuf.compact(store, sets=1)
     check_types(store, 7)
     append(store, make_table(None), time=9)

@@ -42,6 +42,9 @@ def test_info_says_what_a_store_holds(store: Path, call: Run):
         assert word in done.stdout
     found = json.loads(call("store", "info", store, "--json").stdout)
     assert (found["records"], found["piles"], found["seed"]) == (1000, 3, "5")
+    files = [path.stat() for path in (store / "sets").iterdir()]
+    assert found["file_bytes"] == sum(one.st_size for one in files)
+    assert found["disk_bytes"] == sum(512 * one.st_blocks for one in files)
 
 
 def test_verify_names_a_damaged_file(store: Path, call: Run):
@@ -172,6 +175,7 @@ def test_a_window_keeps_the_newest_slices_and_compact_joins_them(store: Path, gi
         shown = call("store", "info", store).stdout.decode()
         assert f"2026-01-0{first}T00:00:00+00:00 to 2026-01-03T00:00:00+00:00" in shown
         assert f"records   {4000 - 1000 * first:,}, " in shown
+        assert ("with mix=2" in shown) == (first > 1)  # fewer sets than piles
     append("more")
     append("most")
     done = call("store", "compact", store, "--sets", "2")

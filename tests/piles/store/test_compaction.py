@@ -61,6 +61,8 @@ def test_sets_are_joined_in_the_order_of_time_and_get_the_latest_of_their_times(
         assert len(sets) <= most
         ages = [-math.inf if time is None else time for time, _ in slices]
         if len(slices) > most:
+            counts = [count for _, count in slices]
+            assert all(one["records"] < -(-sum(counts) // most) + max(counts) for one in sets)
             by_age = sorted(range(len(slices)), key=lambda number: (ages[number], number))
             rows = [ages[number] for number in by_age for _ in range(slices[number][1])]
             ends = accumulate((one["records"] for one in sets), initial=0)

@@ -69,7 +69,7 @@ def do(store: Path, job: Job) -> bool:
 
 @contextmanager
 def stop_before(
-    call: int, jobs: Sequence[Job], store: Path, monkeypatch: pytest.MonkeyPatch
+    call: int, jobs: Sequence[Job], store: Path, monkeypatch: pytest.MonkeyPatch, of: Any = CALLS
 ) -> Iterator[list[bool]]:
     """Do jobs before the call of the system with a number; gives a list of which have succeeded."""
     calls, done = count(), []
@@ -85,7 +85,7 @@ def stop_before(
         patch.setattr(holder, name, stopped)
 
     with monkeypatch.context() as patch:
-        for holder, name in CALLS:
+        for holder, name in of:
             replace(holder, name)
         yield done
 
@@ -127,6 +127,17 @@ def test_a_job_that_others_overtake_at_any_call_is_done_once(
         assert sorted(read_ids(store)) in list_outcomes(is_done, *are_done), call
         check_nothing_is_left(store)
         shutil.rmtree(store)
+
+
+def test_a_commit_is_not_lost_whose_number_others_take_and_replace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_five(tmp_path / "store", 0)
+    others = [("append", 100), ("append", 200)]
+    with stop_before(0, others, tmp_path / "store", monkeypatch, CALLS[:1]) as are_done:
+        write_five(tmp_path / "store", 300)
+    assert are_done == [True, True]
+    assert sorted(read_ids(tmp_path / "store")) == [100 * k + row for k in range(4) for row in range(5)]
 
 
 def do_all(begun: Path, store: Path, jobs: Sequence[Job]) -> list[int]:

@@ -22,6 +22,8 @@ from recshuf.piles.kept import region_cache
 from recshuf.piles.kept.region_cache import RegionCache
 from recshuf.piles.kept.stored import StoredPiles
 from recshuf.piles.set_folder import PileFile
+from recshuf.system.paths import free_bytes
+from tests.support.small_runs import put_in_place
 from tests.support.stores.small_stores import ids_of, write
 
 if TYPE_CHECKING:
@@ -207,6 +209,14 @@ def test_a_loader_reads_a_store_once(store: Path, monkeypatch: pytest.MonkeyPatc
         load(store, cache=None)
     mixed = recshuf.MixLoader({store: 1}, 50, columns=["id"], cache=store.parent / "cache")
     assert sorted(ids_of(mixed)) == list(range(1000))
+
+
+def test_a_cache_of_no_given_size_holds_a_group_on_a_full_disk(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_in_place(monkeypatch, free_bytes, lambda _: 0)
+    assert load(store) == load(store, cache=None)
+    assert find_files(store)
 
 
 def test_what_follows_is_not_expected_when_it_may_have_been_read(

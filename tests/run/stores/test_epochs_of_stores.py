@@ -15,6 +15,7 @@ import recshuf
 from recshuf.errors import AlreadyCompleteError, OutputExistsError, UsageError
 from tests.support.effort import mostly_slow
 from tests.support.small_runs import change_plans, forge_keys
+from tests.support.stores.small_stores import append
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -110,7 +111,7 @@ def test_a_pile_that_is_too_large_is_split(
 
 
 @pytest.mark.parametrize("pile_bytes", mostly_slow([1 << 20, 200], 200))
-def test_equal_keys_of_several_writers_come_by_source_and_row(
+def test_equal_keys_of_several_writers_come_by_source_and_row_also_after_a_compaction(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pile_bytes: int
 ) -> None:
     forge_keys(monkeypatch, 3, 0)
@@ -118,7 +119,11 @@ def test_equal_keys_of_several_writers_come_by_source_and_row(
         with recshuf.PileWriter(tmp_path / "store", name, piles=2, seed=1, buffer_bytes=1) as writer:
             for first in range(0, 20, 10):
                 writer.write({"name": [name] * 10, "row": range(first, first + 10)})
+    append(tmp_path / "store", {"name": ["0"] * 10, "row": range(10)}, name="0", time=1)  # first, and newest
     change_plans(monkeypatch, pile_bytes=pile_bytes)
-    recshuf.gather(tmp_path / "store", tmp_path / "out.parquet")
-    loader = recshuf.PileLoader(tmp_path / "store", 40, output="arrow")
-    assert pq.read_table(tmp_path / "out.parquet").equals(pa.Table.from_batches(list(loader)))
+    for name in ("out", "compacted"):
+        recshuf.gather(tmp_path / "store", tmp_path / f"{name}.parquet")
+        loader = recshuf.PileLoader(tmp_path / "store", 50, output="arrow")
+        assert pq.read_table(tmp_path / f"{name}.parquet").equals(pa.Table.from_batches(list(loader)))
+        recshuf.compact(tmp_path / "store", sets=1)
+    assert (tmp_path / "out.parquet").read_bytes() == (tmp_path / "compacted.parquet").read_bytes()

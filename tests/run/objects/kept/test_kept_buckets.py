@@ -138,6 +138,11 @@ def test_an_object_that_is_replaced_or_deleted_is_noticed(
                 list(loader)
         with pytest.raises(PileError, match=f"{name}: ({problem})"):
             verify_store(url, lambda *_: None)
+    # A loader needs no more than the regions, which are whole.
+    bucket.put(key, content[:-20] + bytes([content[-20] ^ 1]) + content[-19:])
+    assert len(list(recshuf.PileLoader(url, 32))) == ROWS // 32
+    with pytest.raises(PileError, match=f"{name}: its footer does not read back"):
+        verify_store(url, lambda *_: None)
 
 
 def test_footers_of_a_large_store_are_read_in_its_sets(
@@ -179,6 +184,17 @@ def test_a_name_is_that_of_one_writer(bucket: AnyBucket) -> None:
     store = recshuf.PileStore(url)
     assert store.num_records == 50
     assert sum(len(batch["id"]) for batch in recshuf.PileLoader(url, 10)) == 50
+    # The set of one that gives up may have been cleaned away, and be that of another one by then.
+    late, other = (recshuf.PileWriter(url, "x") for _ in range(2))
+    late.write(TABLE)
+    other.write(TABLE)
+    late.seal()
+    bucket.delete("store/sets/x-00000.piles")
+    other.seal()
+    late.abort()
+    assert "store/sets/x-00000.piles" in bucket.list_keys()
+    other.abort()
+    assert "store/sets/x-00000.piles" not in bucket.list_keys()
 
 
 def test_nothing_is_seen_of_a_writer_that_ends_before_its_snapshot(

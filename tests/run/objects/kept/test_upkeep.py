@@ -17,6 +17,9 @@ import pytest
 
 import recshuf
 from recshuf.errors import BusyNameError, OutputError, UsageError
+from recshuf.piles.kept.bucket import StoreRemains
+from recshuf.storage.settings import parse_storage
+from recshuf.storage.urls import Url
 from tests.support.objects.object_outputs import kill_at, put_files
 from tests.support.stores.small_stores import write
 from tests.support.stores.store_reader import read_footer, read_snapshot, read_store
@@ -99,8 +102,11 @@ def test_a_window_in_a_bucket_moves(bucket: AnyBucket, tmp_path: Path, call: Run
     assert b"each read by a request" in call("store", "info", url).stdout
     done = call("store", "verify", url)
     assert done.stdout.decode() == f"{url}: whole, 120 records in 1 set\n"
+    bucket.begin_upload("store/sets/later-00000.piles")
     assert call("store", "drop", url).returncode == 0
     assert bucket.list_keys() == []
+    if bucket.lists_uploads:
+        assert bucket.list_uploads() == []
     done = call("store", "info", url)
     assert done.returncode == 2
     assert f"{url}: no such pile store; make one with recshuf scatter" in done.stderr.decode()
@@ -123,6 +129,12 @@ def test_what_writers_have_left_is_named_and_removed(bucket: AnyBucket, call: Ru
     assert bucket.list_keys() == kept
     if bucket.lists_uploads:
         assert bucket.list_uploads() == []
+    remains = StoreRemains(Url.parse(url), parse_storage(None, None))
+    with recshuf.PileStore(url).update() as update:
+        update.append(make_table(2 * ROWS))
+        assert remains.find()
+    remains.remove()  # what is committed by then stays
+    assert read_ids(url) == list(range(3 * ROWS))
 
 
 def test_what_is_no_store_is_left_alone(bucket: AnyBucket, tmp_path: Path, call: Run) -> None:

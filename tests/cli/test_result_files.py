@@ -100,6 +100,13 @@ RESULTS = [
 """Commands that end in the option of a result file."""
 
 
+@pytest.mark.parametrize("command", RESULTS[:-1])
+def test_no_result_replaces_what_is_read(refuse: Refuse, command: str) -> None:
+    Path("schema.json").write_text('{"text": "string"}')
+    for name in ("lines.txt", "schema.json"):
+        refuse(f"{command} {name} --schema schema.json --overwrite", f"{name} is or lies among the inputs")
+
+
 @pytest.mark.parametrize("command", RESULTS)
 def test_no_result_takes_the_place_of_a_manifest_or_a_folder(call: Run, refuse: Refuse, command: str) -> None:
     assert call("lines.txt", "-o", "out/").returncode == 0

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from dataclasses import fields
 from itertools import chain
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import click
+import pytest
 
 import recshuf
 from recshuf.cli.commands import commands
@@ -26,6 +28,8 @@ from recshuf.job.options import (
     flag_of,
     to_keywords,
 )
+from recshuf.system.memory import available_bytes
+from tests.support.small_runs import put_in_place
 
 COMMAND_ONLY = {"inputs", "output", "plan", "report", "html", "quiet", "verbose"}
 
@@ -44,6 +48,27 @@ def test_the_command_and_the_function_have_the_same_options_and_defaults():
     assert by_command == by_function
     assert by_function.read == make_job("in", "out", {"memory": 10**9}).read
     assert [name for name in OPTIONS if by_function.is_given(name)] == ["max_record_bytes", "memory"]
+
+
+@pytest.mark.parametrize(
+    ("options", "workers", "memory"),
+    [
+        ({}, 8, 40),
+        ({"workers": 3}, 3, 40),
+        ({"engine": "local"}, 8, 40),
+        ({"engine": "ray"}, 1, 5),
+        ({"engine": "tasks", "workers": 4}, 4, 20),
+        ({"engine": "ray", "workers": 16}, 16, 40),
+    ],
+)
+def test_by_default_a_run_takes_its_cores_and_half_of_the_memory_that_is_left_or_a_tasks_share_of_it(
+    monkeypatch: pytest.MonkeyPatch, options: Any, workers: int, memory: int
+):
+    put_in_place(monkeypatch, available_bytes, lambda: 80 * 10**9)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {*range(8)})
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    job = make_job("in", "out", options)
+    assert (job.workers, job.memory_bytes) == (workers, memory * 10**9)
 
 
 def test_options_of_other_functions_are_those_of_the_shuffle():

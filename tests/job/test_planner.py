@@ -85,7 +85,7 @@ def test_every_plan_keeps_its_promises(inputs, limits, costs, cut, output_count)
     assert 0 <= plan.resident_bytes <= limits.memory_bytes
     assert 1 <= plan.pile_count <= MAX_PILES
     assert limits.pile_count in (None, plan.pile_count)
-    assert plan.descriptors < 256
+    assert plan.set_count + plan.scatter_workers + plan.shard_writers <= plan.descriptors < 256
     assert 1 <= plan.scatter_workers <= limits.workers
     assert 1 <= plan.shard_writers <= limits.workers
     assert plan.shard_writers <= (plan.shard_count or limits.workers)
@@ -95,6 +95,9 @@ def test_every_plan_keeps_its_promises(inputs, limits, costs, cut, output_count)
     assert min(plan.pile_bytes, plan.block_bytes, plan.max_record_bytes) > 0
     needed = plan.scatter_workers * (costs.reading_bytes(plan.block_bytes) + plan.block_bytes)
     assert needed + plan.resident_bytes <= limits.memory_bytes
+    if output_count is None:
+        staying = plan.resident_bytes if plan.byte_count is None else min(plan.resident_bytes, plan.byte_count)
+        assert plan.peak_memory_bytes >= needed + staying
     assert plan.to_json()["set_count"] == plan.set_count <= MAX_SETS
     assert len(plan.set_of_input) == len(inputs)
     assert plan.set_of_input[0] == 0

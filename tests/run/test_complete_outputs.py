@@ -35,6 +35,7 @@ GIVEN: dict[str, dict[str, Any]] = {
     "groups": {"group_by": "id", "group_order": "random"},
     "duplicates": {"dedup": "pad"},
     "parts": {"split": "a=0.5,b=0.5"},
+    "parts by records": {"split": "a=0.7,b=0.3", "shard_records": 9},
     "parts of values": {"split": "a=0.5,b=0.5", "split_by": "id", "split_seed": 3},
     "weights": {"weights": [1, 0, "1/3"], "head_count": 70},
     "copies": {"copies": "1,0,2.5"},
@@ -55,6 +56,19 @@ OTHER: list[tuple[dict[str, Any], str]] = [
     ({"format": "text", "to": "text"}, "its format of the inputs is jsonl"),
     ({"compression": "gzip"}, "its compression is none, and that of this command gzip"),
     ({"provenance": True}, "it was written without provenance"),
+]
+
+
+FEATURES: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({"group_by": "id"}, {"group_by": "pad"}),
+    ({"group_by": "id"}, {"group_order": "random"}),
+    ({"dedup": "pad"}, {"dedup": "pad,id"}),
+    ({"split": "a=0.5,b=0.5"}, {"split": "a=0.5,c=0.5"}),
+    ({"split": "a=0.5,b=0.5", "split_by": "id"}, {"split": "a=0.6,b=0.4"}),
+    ({"split": "a=0.5,b=0.5", "split_by": "id"}, {"split_by": "pad"}),
+    ({"split": "a=0.5,b=0.5", "split_by": "id"}, {"split_seed": 1}),
+    ({"weights": "1,0,2", "head_count": 9}, {"weights": "1,0,3"}),
+    ({"copies": "1,0,2"}, {"copies": "2,0,1"}),
 ]
 
 
@@ -108,6 +122,14 @@ def test_other_options_are_refused_by_name(written: list[Path]):
             OutputExistsError, match=f"holds the output of another command: {words}"
         ) as raised:
             resume(written, **options)
+        assert not isinstance(raised.value, AlreadyCompleteError)
+
+
+def test_the_same_feature_with_other_options_is_refused(written: list[Path]):
+    for was, other in FEATURES:
+        recshuf.shuffle(written, "made/", seed=5, overwrite=True, **was)
+        with pytest.raises(OutputExistsError, match="it was written with ") as raised:
+            resume(written, "made/", **was | other)
         assert not isinstance(raised.value, AlreadyCompleteError)
 
 

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
 import recshuf
@@ -84,6 +85,16 @@ def set_aside(folder: Path) -> None:
     recshuf.shuffle(folder / "bad.jsonl", folder / "out.parquet", seed=1, on_bad_record=bad)
 
 
+def save(folder: Path) -> None:
+    (folder / "saved").mkdir()
+    table = pa.table({"id": range(9)})
+    with pa.ipc.new_stream(folder / "saved" / "data.arrow", table.schema) as file:
+        file.write_table(table)
+    (folder / "saved" / "state.json").write_text('{"_data_files": [{"filename": "data.arrow"}]}')
+    recshuf.shuffle(folder / "saved", f"{folder}/out/", seed=1)
+    assert (folder / "out" / "state.json").exists()
+
+
 HALVES = {"a": 0.5, "b": 0.5}
 ACTS: dict[str, Callable[[Path], object]] = {
     "shards": lambda folder: shuffle(folder, "out/", shards=2),
@@ -93,6 +104,7 @@ ACTS: dict[str, Callable[[Path], object]] = {
     "a file with an index": lambda folder: recshuf.shuffle(
         write_pair(folder / "one.bin", [[(1,)], [(2,)]]), folder / "out.bin", seed=1
     ),
+    "a saved data set": save,
     "bad records": set_aside,
     "tasks": run_tasks,
     "a store": lambda folder: recshuf.scatter(folder / "in", folder / "new"),

@@ -90,15 +90,17 @@ def test_what_a_dead_run_has_written_needs_no_room_again(
 
 
 REPEATS = b"".join(line + b"\n" for line in make_lines(0, 60))
+LACKING = b'{"id": 7}\n' * 5
 BAD = b'{"id": 1\n\xff\n'
 TYPES = {"id": "int64", "pad": "string"}
 CONTINUED: dict[str, tuple[str, bytes, dict[str, Any]]] = {
     "lines": ("text", b"", {}),
     "copies": ("text", b"", {"copies": [2, 1, 1, 0.5]}),
-    "groups": ("jsonl", b"", {"group_by": "pad"}),
+    "groups": ("jsonl", LACKING, {"group_by": "pad"}),
     "repeats": ("jsonl", REPEATS, {"dedup": "record"}),
-    "repeats of values": ("jsonl", REPEATS, {"dedup": "pad"}),
+    "repeats of values": ("jsonl", REPEATS + LACKING, {"dedup": "pad"}),
     "parts": ("text", b"", {"split": "train=0.7,val=0.2,test=0.1", "shards": 5}),
+    "parts of values": ("jsonl", LACKING, {"split": "train=0.7,test=0.3", "split_by": "pad", "shards": 3}),
     "bad lines": ("jsonl", BAD, {"to": "parquet"}),
     "bad lines, types given": ("jsonl", BAD, {"to": "parquet", "schema": TYPES}),
 }

@@ -300,6 +300,9 @@ def test_large_data_are_sampled(
     assert f"sampled: {report.tested:,} of 8,000 records were tested\n" in done.stdout.decode()
     recshuf.shuffle(inputs, tmp_path / "own.parquet", seed=1)
     assert recshuf.check(tmp_path / "own.parquet", against=inputs).is_uniform
+    some = write_parquet(tmp_path / "some.parquet", np.arange(4700))  # sampled less often
+    report = recshuf.check(tmp_path / "own.parquet", against=some)
+    assert (report.missing, report.share) == (0, 0.25)
 
 
 def test_the_share_of_several_shuffles_is_that_of_the_largest(

@@ -28,6 +28,7 @@ from tests.support.processes.task_runs import (
     read_all,
     shuffle,
 )
+from tests.support.small_runs import infer_from_few
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -51,7 +52,7 @@ def compare(inputs: list[Path], folder: Path, name: str = "out", **options: Any)
         (folder / "bad").rename(folder / "bad-here")
     there = shuffle(inputs, folder / "there" / name, engine=engine, **options)
     assert read_all(folder / "there") == read_all(folder / "here")
-    assert (there.inputs, there.shards) == (here.inputs, here.shards)
+    assert (there.inputs, there.shards, there.features) == (here.inputs, here.shards, here.features)
     assert there.records_written == here.records_written
     assert there.spilled_bytes > 0
     assert sorted(os.listdir(folder / "there")) == sorted(os.listdir(folder / "here"))
@@ -127,14 +128,17 @@ def test_any_division(
 # Types and bad records
 
 
-def test_types_are_those_of_all_tasks_together(folder: Path):
+def test_types_are_those_of_all_tasks_together(folder: Path, monkeypatch: pytest.MonkeyPatch):
     """Columns that only one part has, and numbers that are whole in most."""
+    infer_from_few(monkeypatch)
     lines = [{"a": number, "b": None} for number in range(900)]
     lines[0] = {"z": "first"}
     lines[450] = {"b": [{"c": 1}], "a": 7}
     lines[880] = {"a": 0.5, "d": True}
-    (folder / "in.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    compare([folder / "in.jsonl"], folder, "out.parquet")
+    inputs = [folder / "0.jsonl", folder / "1.jsonl"]
+    for path, own in zip(inputs, (lines[:600], lines[600:]), strict=True):
+        path.write_text("".join(json.dumps(line) + "\n" for line in own))
+    compare(inputs, folder, "out.parquet")
 
 
 def test_types_that_tasks_find_in_conflict_are_named_with_both_places(folder: Path):

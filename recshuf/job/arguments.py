@@ -89,8 +89,12 @@ def _to_path(value: object) -> object:
     return value if isinstance(value, os.PathLike) and isinstance(os.fspath(value), str) else NotImplemented
 
 
+_NO_LISTS = (str, bytes, Mapping, set, frozenset)
+"""Sets have no order, and results depend on it."""
+
+
 def _to_names(value: object) -> object:
-    if not isinstance(value, Iterable) or isinstance(value, str | bytes | Mapping):
+    if not isinstance(value, Iterable) or isinstance(value, _NO_LISTS):
         return NotImplemented
     try:
         names = tuple(value)
@@ -100,7 +104,7 @@ def _to_names(value: object) -> object:
 
 
 def _to_numbers(value: object) -> object:
-    if not isinstance(value, Iterable) or isinstance(value, str | bytes | Mapping | set):
+    if not isinstance(value, Iterable) or isinstance(value, _NO_LISTS):
         return NotImplemented
     numbers = tuple(value)
     is_plain = all(isinstance(each, str | int | float | Fraction | np.number) for each in numbers)

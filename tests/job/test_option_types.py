@@ -37,7 +37,7 @@ def kinds_of(name: str) -> tuple[type, ...]:
 def list_wrong(name: str) -> list[Any]:
     kinds = kinds_of(name)
     wrong = [one for one in VALUES if not isinstance(one, kinds)] + [True] * (bool not in kinds)
-    return wrong + [b"x", [1], {}] * (name in ("datasets", "columns"))
+    return wrong + [{"x"}, frozenset({"x"})] + [b"x", [1], {}] * (name in ("datasets", "columns"))
 
 
 def test_values_of_other_types_are_refused_by_name(tmp_path: Path) -> None:

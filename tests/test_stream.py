@@ -147,8 +147,9 @@ def test_options_of_files_are_refused():
     for name in ("shards", "resume", "verify", "to", "compression"):
         with pytest.raises(UnknownOptionError, match=f"unknown option '{name}'"):
             recshuf.stream(TABLE, **{name: 2})
-    with pytest.raises(UsageError, match="temp_dir"):
-        recshuf.stream(TABLE, temp_dir="s3://bucket/tmp")
+    for inputs in (TABLE, "in.jsonl"):
+        with pytest.raises(UsageError, match="^temp_dir s3://bucket/tmp/: is for shuffles only; give a local folder$"):
+            recshuf.stream(inputs, temp_dir="s3://bucket/tmp")
     with pytest.raises(UsageError, match="no inputs"):
         recshuf.stream([])
 

@@ -58,8 +58,7 @@ def verify(
         When an input or the output cannot be read.
     """
     refuse_unknown(options, VerifyOptions)
-    job = make_job(inputs, output, cast("Options", options))
-    job.require_local_scratch()
+    job = make_job(inputs, output, cast("Options", options), needs_local_scratch=True)
     choose_allocators(job.memory_bytes)
     from recshuf.audit.verify.verification import verify_job
 

@@ -123,8 +123,8 @@ def stream(
     [0, 4, 2, 3, 1]
     """
     refuse_unknown(options, StreamOptions)
-    job = replace(make_job(inputs, None, cast("Options", options | {"to": TABLES})), streams=True)
-    job.require_local_scratch()
+    given = cast("Options", options | {"to": TABLES})
+    job = replace(make_job(inputs, None, given, needs_local_scratch=True), streams=True)
     choose_allocators(job.memory_bytes)
     import pyarrow
 
@@ -226,8 +226,9 @@ def gather(
         reshuffle,
         check_number("--mix", mix, MAX_PILES, least=1),
     )
-    job = make_job(parse_place("store", store), output, cast("Options", options))
-    job.require_local_scratch()
+    job = make_job(
+        parse_place("store", store), output, cast("Options", options), needs_local_scratch=True
+    )
     choose_allocators(job.memory_bytes)
     from recshuf.run.driver import run_job
 

@@ -208,8 +208,17 @@ def parse_path(what: str, path: object) -> str:
     return name
 
 
-def make_job(inputs: Inputs, output: str | os.PathLike[str] | None, options: Options) -> Job:
-    """Parse arguments into a job; an unknown option is a `TypeError`."""
+def make_job(
+    inputs: Inputs,
+    output: str | os.PathLike[str] | None,
+    options: Options,
+    *,
+    needs_local_scratch: bool = False,
+) -> Job:
+    """Parse arguments into a job; an unknown option is a `TypeError`.
+
+    `needs_local_scratch` refuses a prefix in an object store for what is kept on local disks.
+    """
     refuse_unknown(options, Options)
     paths = parse_inputs(inputs)
     if not paths:
@@ -227,6 +236,9 @@ def make_job(inputs: Inputs, output: str | os.PathLike[str] | None, options: Opt
     if temp_dir == "":
         raise UsageError("--temp-dir: the path is empty; give one, or leave it out")
     check_name(temp_dir)
+    temp_url = _parse_temp_url(os.fspath(temp_dir or ""))
+    if temp_url is not None and needs_local_scratch:  # before a job of such a prefix has other remedies
+        raise UsageError(f"--temp-dir {temp_url}: is for shuffles only; give a local folder")
     workers = options["workers"] or _count_threads(options)
     memory_bytes = _choose_memory(options, workers) if memory is None else _parse(memory)
     job = Job(
@@ -237,8 +249,8 @@ def make_job(inputs: Inputs, output: str | os.PathLike[str] | None, options: Opt
         cut=_make_cut(options, feature),
         feature=feature,
         workers=workers,
-        temp_dir=None if temp_dir is None or is_url(os.fspath(temp_dir)) else Path(temp_dir),
-        temp_url=_parse_temp_url(os.fspath(temp_dir or "")),
+        temp_dir=None if temp_dir is None or temp_url is not None else Path(temp_dir),
+        temp_url=temp_url,
         storage=StorageOptions(options["endpoint_url"], parse_storage_options(options["storage_options"])),
         quarantine=quarantine,
         read=ReadOptions(

@@ -225,11 +225,6 @@ class Job:
     def is_given(self, name: str) -> bool:
         return cast("dict[str, object]", self.options)[name] != OPTIONS[name].default
 
-    def require_local_scratch(self) -> None:
-        """Refuse a prefix in an object store for what is kept on local disks."""
-        if self.temp_url is not None:
-            raise UsageError(f"--temp-dir {self.temp_url}: is for shuffles only; give a local folder")
-
     @property
     def uses_tasks(self) -> bool:
         return self.options["engine"] not in (None, LOCAL) or self.temp_url is not None

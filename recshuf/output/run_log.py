@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import xxhash
 
-from recshuf.errors import MissingBucketError, UsageError
+from recshuf.errors import MissingBucketError, OutputError, UsageError
 from recshuf.storage.urls import Url, is_url
 
 if TYPE_CHECKING:
@@ -154,8 +154,6 @@ class TaskResults(ABC):
 
     address: str
     """Absolute path or URL, the same on all machines."""
-    removal: str
-    """How a user deletes it, as an infinitive."""
     private: Path | None = None
     """Folder that only the user can write; None if others may write here, too."""
 
@@ -165,6 +163,21 @@ class TaskResults(ABC):
     def share(self, output: str) -> AbstractContextManager[None]:  # noqa: ARG002 - for folders
         """Make it, and let no run remove it meanwhile; what is removed of a prefix, its tasks miss."""
         return nullcontext()
+
+    @property
+    @abstractmethod
+    def removal(self) -> str:
+        """How a user deletes it, as an infinitive."""
+
+    def find_sets(self) -> str | None:
+        """Return the path or URL of the pile sets of the run; None if there is no run, or its file is damaged."""
+        try:
+            match self.read(RUN):
+                case {"piles": str(place)}:
+                    return place
+        except OutputError:
+            pass
+        return None
 
     @abstractmethod
     def count(self) -> int:
@@ -219,6 +232,13 @@ def read_results(tasks: TaskResults, run_id: str, numbers: range) -> dict[int, A
 
 def is_own_folder(folder: Path) -> bool:
     return folder.name.startswith(PILES_PREFIX) and folder.is_dir()
+
+
+def list_apart(places: Iterable[str | None]) -> list[str]:
+    """Return those places of pile sets, each once, that do not go with the work folder of their run."""
+    return [
+        place for place in dict.fromkeys(filter(None, places)) if is_url(place) or is_own_folder(Path(place))
+    ]
 
 
 def remove_sets(place: str, options: StorageOptions) -> None:

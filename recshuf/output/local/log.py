@@ -15,7 +15,15 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from recshuf.errors import OutputError
 from recshuf.output.manifest import WrittenFile, find_checksum
-from recshuf.output.run_log import RunLog, TaskResults, decode_sealed, encode_sealed, is_header, is_result
+from recshuf.output.run_log import (
+    RunLog,
+    TaskResults,
+    decode_sealed,
+    encode_sealed,
+    is_header,
+    is_result,
+    list_apart,
+)
 from recshuf.system.files import (
     begin_writing,
     drop_file_pages,
@@ -116,7 +124,10 @@ class FileResults(TaskResults):
     def __init__(self, path: Path) -> None:
         self.path = self.private = path
         self.address = str(path.absolute())
-        self.removal = f"delete {path.parent}"
+
+    @property
+    def removal(self) -> str:
+        return " and ".join([f"delete {self.path.parent}", *list_apart([self.find_sets()])])
 
     def make(self) -> None:
         self.path.mkdir(exist_ok=True)

@@ -17,7 +17,6 @@ import secrets
 import shutil
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recshuf.errors import OutputError, RecshufError
@@ -29,7 +28,7 @@ from recshuf.output.manifest import (
     name_manifest,
     work_folder_path,
 )
-from recshuf.output.run_log import TASK_FOLDER, is_own_folder, remove_sets
+from recshuf.output.run_log import TASK_FOLDER, list_apart, remove_sets
 from recshuf.output.stage import Stage, TaskShards
 from recshuf.system.files import NO_EXCHANGE, copy_access, exchange, sync
 from recshuf.system.locks import lock_folder
@@ -38,6 +37,7 @@ from recshuf.system.threads import Pool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from recshuf.output.entries import FinishedShard
     from recshuf.output.manifest import Manifest
@@ -118,8 +118,11 @@ class WorkFolder(Stage):
 
     @property
     def removal(self) -> str:
-        others = filter(is_own_folder, map(Path, self.log.pile_folders))
-        return " and ".join(["delete that folder", *map(str, others)])
+        return " and ".join(["delete that folder", *list_apart(self._list_sets())])
+
+    def _list_sets(self) -> list[str | None]:
+        """Return where the pile sets of its runs are: as the journal says, which tasks do not write, and their results."""
+        return [*self.log.pile_folders, self.tasks.find_sets()]
 
     @property
     def written(self) -> Path:
@@ -342,7 +345,7 @@ class WorkFolder(Stage):
         If this process dies meanwhile, the next one completes it.
         """
         self._end()
-        for place in self.log.pile_folders:
+        for place in list_apart(self._list_sets()):
             with suppress(RecshufError):  # what is left is found by its name
                 remove_sets(place, self._storage)
         self.log.clear()

@@ -207,12 +207,16 @@ class ObjectResults(TaskResults):
     def __init__(self, bucket: Bucket, url: Url, options: StorageOptions, output: str) -> None:
         self._bucket, self._url, self._options = bucket, url, options
         self.clean_command = format_clean_command(output, options)
-        self.address, self.removal = str(url), f"remove them with {self.clean_command}"
+        self.address = str(url)
 
     @classmethod
     def open(cls, address: str, options: StorageOptions, output: str) -> ObjectResults:
         url = Url.parse(address)
         return cls(open_bucket(url, options, url.key), url, options, output)
+
+    @property
+    def removal(self) -> str:
+        return f"remove them with {self.clean_command}"
 
     def count(self) -> int:
         return sum(map(is_result, self.find_names()))
@@ -220,16 +224,6 @@ class ObjectResults(TaskResults):
     def find_names(self) -> set[str]:
         """Return the names of the objects that tasks have left."""
         return {one.key.removeprefix(self._url.key) for one in self._bucket.list(self._url.key)}
-
-    def find_sets(self) -> str | None:
-        """Return the path or URL of the pile sets of the run; None if there is no run, or its file is damaged."""
-        try:
-            match self.read("run"):
-                case {"piles": str(place)}:
-                    return place
-        except OutputError:
-            pass
-        return None
 
     def clear(self) -> None:
         """Delete the pile sets of the run, and then all results."""

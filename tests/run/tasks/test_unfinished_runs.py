@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from recshuf.errors import AlreadyCompleteError, OutputError, OutputExistsError, UsageError
+from recshuf.errors import AlreadyCompleteError, OutputError, OutputExistsError, RecshufWarning, UsageError
 from recshuf.job.options import ENGINES
 from recshuf.system.locks import lock_folder
 from tests.support.effort import mostly_slow
@@ -147,12 +147,32 @@ def test_a_shard_that_is_lost_again_and_again_is_an_error_that_says_how_to_start
     monkeypatch.setattr(LosingEngine, "lose", lose, raising=False)
     with pytest.raises(OutputError) as raised:
         place.shuffle(inputs, engine="losing")
+    sets = "".join(f" and {path}" for path in tmp_path.glob("recshuf-piles-*"))
     removal = (
-        f"remove them with recshuf clean {place.output} --yes" if place.bucket else f"delete {place.work}"
+        f"remove them with recshuf clean {place.output} --yes"
+        if place.bucket
+        else f"delete {place.work}{sets}"
     )
     assert str(raised.value).endswith(f": is missing or damaged; to start anew, {removal}")
     place.remove_work()
     place.shuffle(inputs, engine="threads")
+
+
+@pytest.mark.parametrize("output", ["out/"], indirect=True)
+def test_pile_sets_elsewhere_are_part_of_what_tasks_left(place: Place, inputs: list[Path], tmp_path: Path):
+    run = place.plan(inputs)
+    run.do(*run.list("count"), run.list("scatter")[0])
+    (sets,) = tmp_path.glob("recshuf-piles-*")
+    with pytest.raises(UsageError) as told:
+        place.plan(inputs).do(0)
+    assert str(told.value).endswith(f"finish them, or delete {place.work} and {sets}")
+    with pytest.raises(OutputError, match=f", or delete that folder and {sets} to start anew$"):
+        place.shuffle(inputs)
+    for result in (tmp_path / "data").glob(".*/tasks/task-*.json"):
+        result.unlink()
+    with pytest.warns(RecshufWarning, match="removed; it was left by a run that died before any part"):
+        place.shuffle(inputs)
+    assert sorted(os.listdir(tmp_path)) == ["data", "in"]
 
 
 @pytest.mark.parametrize("output", ["out/"], indirect=True)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _FORMATS = ("--format", "--to")
 _FORMAT = 4
+_MOST_SHOWN = 5
 
 
 def damaged_plan() -> UsageError:
@@ -156,7 +157,10 @@ class Header:
             for name, version in after.get(kind, {}).items():
                 self._compare(f"{word} {name}", before.get(kind, {}).get(name), version)
         olds, news = ([*one["inputs"], *one.get("companions", ())] for one in (before, after))
-        self._compare("list of inputs", [name for name, *_ in olds], [name for name, *_ in news])
+        names = [[name for name, *_ in one] for one in (olds, news)]
+        if names[0] != names[1]:
+            same = len(os.path.commonprefix(names))  # noqa: RUF071 - of lists
+            self._compare("list of inputs", *(_show_names(one, same) for one in names))
         for old, new in zip(olds, news, strict=True):
             change = _unpack(new).find_change(_unpack(old))
             if change:
@@ -194,6 +198,13 @@ def _show(value: object) -> object:
     if isinstance(value, str):
         return value.replace("\n", ", ")  # a schema has a line for each field
     return "not given" if value is None else value
+
+
+def _show_names(names: list[str], same: int) -> str:
+    """Return a list of names; of a long one some behind those that are the same in another."""
+    if len(names) <= _MOST_SHOWN:
+        return str(names)
+    return f"{names[same : same + _MOST_SHOWN]} at {same + 1:,} of {len(names):,}"
 
 
 def make_header(run: Run, sets: str | None = None, tasks: TaskPlan | None = None) -> Header:

@@ -312,6 +312,23 @@ def test_other_inputs_are_named(tmp_path: Path, inputs: list[Path]):
             run(others, tmp_path / "out", resume=True)
 
 
+def test_of_many_inputs_the_first_that_differ_are_named(tmp_path: Path):
+    inputs = make_inputs(tmp_path / "in", "text", (1,) * 60)
+    run_and_die(2, inputs, tmp_path / "out")
+    for others, was, is_now in (
+        (inputs[:-1], r"\['[^,]*/input59.txt'\] at 60 of 60", r"\[\] at 60 of 59"),
+        (
+            inputs[:7] + inputs[8:],
+            r"\['[^,]*/input7.txt', .*\] at 8 of 60",
+            r"\['[^,]*/input8.txt', .*\] at 8 of 59",
+        ),
+    ):
+        said = f"list of inputs was {was} in the unfinished run and is {is_now}; give it as before"
+        with pytest.raises(UsageError, match=said) as raised:
+            run(others, tmp_path / "out", resume=True)
+        assert str(raised.value).count(".txt") <= 10
+
+
 @pytest.mark.parametrize("index", [0, 3])
 @pytest.mark.parametrize("change", ["size", "time"])
 def test_changed_inputs_are_named_and_may_be_restored(

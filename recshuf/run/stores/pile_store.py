@@ -159,6 +159,8 @@ class StoreUpdate:
         self._check_open()
         seconds = parse_time(time)
         refuse_unknown(options, ScatterOptions)
+        if seconds < self._limits.get("before", seconds):
+            raise self._explain_limits()
         if options and not _are_paths(data):
             raise UsageError(f"{next(iter(options))}: is for inputs that are given as paths; leave it out")
         entries, schema = (
@@ -232,10 +234,13 @@ class StoreUpdate:
             newest = newest.add(tuple(self._entries), self._snapshot.schema)
         expired = find_expired(newest.sets, self._limits)
         if any(one.name in expired for one in self._entries):
-            raise UsageError(
-                f"{self._place.name}: the limits of the window would remove what is appended; raise them"
-            )
+            raise self._explain_limits()
         return newest.drop(expired)
+
+    def _explain_limits(self) -> UsageError:
+        return UsageError(
+            f"{self._place.name}: the limits of the window would remove what is appended; widen them"
+        )
 
     def _take_name(self, name: str | None, take: Callable[[str], Taken]) -> Taken:
         """Return what a function returns that locks a name: the given one, or the next that is free."""

@@ -174,11 +174,20 @@ def read_in_vain() -> Any:
 
 
 ROW = {"day": [1], "id": [1]}
+
+
+def append_in_vain(store: Path) -> None:
+    with recshuf.PileStore(store).update() as update:
+        update.expire(before=2)
+        update.append(read_in_vain(), time=1)
+
+
 REFUSED: list[tuple[str, Callable[[Path, Path], object]]] = [
     *(
         ("would remove what is appended", lambda store, day, limit=limit: recshuf.window(store, day, time=1, **limit))
         for limit in ({"keep_records": 99}, {"keep_bytes": 1}, {"expire_before": 2})
     ),
+    ("would remove what is appended; widen them", lambda store, _: append_in_vain(store)),
     *(
         (match, lambda store, day, given=given: recshuf.window(store, day, **given))
         for match, given in (("seed", {"seed": 6}), ("piles", {"piles": 6}), ("no time", {"time": "yesterday"}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from shlex import quote
 from typing import Any
 
 import click
@@ -125,9 +126,11 @@ def _read_run(plan: str) -> dict[str, Any]:
         remedy = "give the file that --plan --report FILE --engine tasks wrote"
         raise MissingInputError.of_system(error, plan, remedy=remedy) from error
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{plan}: is no plan; make it with --plan --report {plan} --engine tasks") from error
+        raise UsageError(
+            f"{plan}: is no plan; make it with --plan --report {quote(plan)} --engine tasks"
+        ) from error
     if not isinstance(values, dict) or "run" not in values:
-        raise UsageError(f"{plan}: has no tasks; make it with --plan --report {plan} --engine tasks")
+        raise UsageError(f"{plan}: has no tasks; make it with --plan --report {quote(plan)} --engine tasks")
     run: dict[str, Any] = values["run"]
     return run
 

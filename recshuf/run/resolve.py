@@ -184,6 +184,8 @@ class Run:
 def find_destination(job: Job) -> Destination | None:
     """Return where the output goes; None for standard output."""
     destination: Destination | None = None
+    if job.temp_dir is not None:
+        _refuse_in_store(job.temp_dir / "piles", f"--temp-dir {job.temp_dir}")
     if is_url(job.output or ""):
         from recshuf.output.objects.destination import ObjectDestination
 
@@ -197,17 +199,20 @@ def find_destination(job: Job) -> Destination | None:
             workers=job.workers,
         )
     elif not (job.writes_stdout or job.streams):
-        path = Path(job.output or "")
-        if any(os.path.isdir(folder / "sets") for folder in real_path(path).parents):  # noqa: PTH112 - Path raises
-            from recshuf.piles.kept.folder import refuse_in_store  # most outputs lie in no store
-
-            refuse_in_store(path)
+        _refuse_in_store(Path(job.output or ""))
         destination = LocalDestination(job.output or "", job.storage, wants_shards=_wants_shards(job))
     if job.part_names and (destination is None or not destination.is_directory):
         raise UsageError("--split: the output is a folder of folders; give -o with a / at its end")
     if job.cut is not None and (destination is None or destination.is_stream):
         raise UsageError("shards cannot go to standard output or a device; give a directory with -o")
     return destination
+
+
+def _refuse_in_store(path: Path, name: str | None = None) -> None:
+    if any(os.path.isdir(folder / "sets") for folder in real_path(path).parents):  # noqa: PTH112 - Path raises
+        from recshuf.piles.kept.folder import refuse_in_store  # most paths lie in no store
+
+        refuse_in_store(path, name)
 
 
 def _wants_shards(job: Job) -> bool:

@@ -162,6 +162,11 @@ def test_nothing_is_written_into_a_store(call: Run, refuse: Refuse, name: str) -
         )
     for command in ("gallery", "demo"):
         refuse(f"{command} -o {name}", f"{name}: {said}", elsewhere, code=1)
+    for command in ("lines.txt", "gather store"):
+        for folder in ("store", name):
+            refuse(
+                f"{command} -o out/ --temp-dir {folder}", f"--temp-dir {folder}: {said}", elsewhere, code=1
+            )
     assert call("store", "drop", "store").returncode == 0
 
 

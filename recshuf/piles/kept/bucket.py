@@ -12,6 +12,7 @@ from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from recshuf.errors import BusyNameError, OutputError, PileError, RecshufError, UsedNameError
@@ -158,7 +159,7 @@ class StoreBucket(StorePlace):
         there = self.bucket.read(self._url.join(name_snapshot(number)).key)
         if there is None:
             raise FileNotFoundError(self._show(number))
-        found = parse_snapshot(there[0])
+        found = parse_snapshot(there[0], self.name)
         if found is not None and found.mark not in (None, self._mark):
             mark = self.bucket.read(self._url.parent.join(MARK).key)
             if mark is not None and mark[0].decode() == found.mark:
@@ -286,18 +287,27 @@ class _HeldName:
 
 
 def explain_busy(store: str, writer: str) -> str:
-    """Return what to say of a name whose sets no snapshot refers to."""
+    """Return what to say of a name whose sets no snapshot refers to.
+
+    >>> explain_busy("s3://b/my store", "scatter").partition(" with ")[2]
+    "recshuf clean 's3://b/my store'"
+    """
     return (
         f"{store}: another process writes {writer!r} into it, or has died; wait for its end, or delete what it left with "
-        f"recshuf clean {store}"
+        f"recshuf clean {quote(store)}"
     )
 
 
 def explain_mark(name: str, prefix: Url) -> BusyNameError:
-    """Return the error for what is made together with other stores below a prefix."""
+    """Return the error for what is made together with other stores below a prefix.
+
+    >>> from recshuf.storage.urls import Url
+    >>> str(explain_mark("s3://b/my split/val", Url.parse("s3://b/my split/"))).partition(" with ")[2]
+    "recshuf clean 's3://b/my split'"
+    """
     return BusyNameError(
         f"{name}: another process makes the parts of a split there, or has died; wait for its end, or delete what it left "
-        f"with recshuf clean {str(prefix).rstrip('/')}"
+        f"with recshuf clean {quote(str(prefix).rstrip('/'))}"
     )
 
 

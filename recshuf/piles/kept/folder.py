@@ -66,11 +66,11 @@ def find_store_around(path: Path) -> Path | None:
     return None
 
 
-def refuse_in_store(path: Path) -> None:
-    """Refuse an output in a pile store, which could not be dropped any more: an `OutputError`."""
+def refuse_in_store(path: Path, name: str | None = None) -> None:
+    """Refuse an output, of this name in messages, in a pile store, which could not be dropped any more: an `OutputError`."""
     if store := find_store_around(path):
         raise OutputError(
-            f"{path}: lies in the pile store {store}, which may hold nothing else; name another place"
+            f"{name or path}: lies in the pile store {store}, which may hold nothing else; name another place"
         )
 
 
@@ -293,7 +293,7 @@ class StoreFolder(StorePlace):
     def _read(self, number: int) -> Snapshot | None:
         file = self._file(number)
         try:
-            found = parse_snapshot(file.read_bytes())
+            found = parse_snapshot(file.read_bytes(), self.name)
         except FileNotFoundError:
             raise
         except OSError as error:

@@ -149,15 +149,15 @@ def _describe_type_drift(name: str, expected: pa.DataType, found: pa.DataType) -
     return f"column {name!r} is {found}, and {expected} in the store; cast it"
 
 
-def parse_snapshot(content: bytes) -> Snapshot | None:
-    """Return the snapshot in a file; None if it is damaged."""
+def parse_snapshot(content: bytes, store: str) -> Snapshot | None:
+    """Return the snapshot in a file; None if it is damaged. The name of the store is for messages."""
     fields = parse_line(content.removesuffix(b"\n"))
     if fields is None:
         return None
     if fields["version"] not in (STORE_VERSION, BUCKET_VERSION) or fields["order"] != ORDER_VERSION:
         raise PileError(
-            f"the store has version {fields['version']} and order {fields['order']}; this recshuf reads "
-            f"{STORE_VERSION} or {BUCKET_VERSION}, and {ORDER_VERSION}"
+            f"{store}: the store has version {fields['version']} and order {fields['order']}; this recshuf reads "
+            f"{STORE_VERSION} or {BUCKET_VERSION}, and {ORDER_VERSION}; open it with the version that wrote it"
         )
     schema = fields["schema"]
     return Snapshot(

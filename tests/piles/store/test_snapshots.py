@@ -16,6 +16,7 @@ from recshuf.piles.kept import folder as store_folder
 from recshuf.piles.kept.folder import StoreFolder
 from recshuf.piles.kept.snapshots import Snapshot
 from recshuf.piles.sealed_set import SealedSet
+from recshuf.system.files import format_line, parse_line
 from recshuf.system.locks import lock_existing, try_exclusive, unlink_unless_locked
 from tests.support.stores.small_stores import append, read_ids, write
 
@@ -82,6 +83,16 @@ def test_a_damaged_newest_snapshot_leaves_the_one_before(folder: StoreFolder) ->
     add(folder, "c-0")
     assert names_of(folder) == ["a-0", "c-0"]
     assert {path.stem for path in folder.sets.iterdir()} == {"a-0", "c-0"}
+
+
+def test_a_store_of_another_version_is_named(folder: StoreFolder) -> None:
+    file = folder.path / "snapshot-000001.json"
+    fields = parse_line(file.read_bytes().removesuffix(b"\n"))
+    assert fields is not None
+    file.write_bytes(format_line(fields | {"version": 99}))
+    said = f"^{folder.path}: the store has version 99 and .*; open it with the version that wrote it$"
+    with pytest.raises(PileError, match=said):
+        recshuf.PileStore(folder.path)
 
 
 def test_a_store_whose_snapshots_are_damaged_is_not_begun_anew(folder: StoreFolder) -> None:

@@ -131,18 +131,21 @@ def test_the_plan_of_another_version_is_refused():
         ('{"run": {"format": 1}}', "the plan is of another version of recshuf; make it again\n"),
         ('{"run": {"format": 4}}', "the plan is damaged; make it again\n"),
         *(
-            (text, "is no plan; make it with ")
+            (text, "is no plan; make it with --plan --report 'a plan.json' --engine tasks\n")
             for text in ("", "{", "\0", "[" * 100_000, '{"run": ' * 100_000)
         ),
     ],
     ids=["other version", "damaged", "empty", "cut", "binary", "deep", "deep run"],
 )
-def test_the_command_names_the_file_of_a_wrong_plan(tmp_path: Path, call: Run, text: str, said: str):
-    (tmp_path / "plan.json").write_text(text)
+def test_the_command_names_the_file_of_a_wrong_plan(
+    tmp_path: Path, call: Run, text: str, said: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a plan.json").write_text(text)
     for what in ("0", "count"):
-        done = call("task", tmp_path / "plan.json", what)
+        done = call("task", "a plan.json", what)
         assert done.returncode == 2
-        assert done.stderr.decode().startswith(f"recshuf: error: {tmp_path}/plan.json: {said}")
+        assert done.stderr.decode().startswith(f"recshuf: error: a plan.json: {said}")
 
 
 # The files of a run that has begun

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import warnings
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -91,3 +92,27 @@ def test_reports_are_shown_as_some_lines(tmp_path: Path) -> None:
     assert repr(scattered).startswith(
         f"<ScatterReport: 1,200 records of 12 inputs in {tmp_path}/store, snapshot 1\n"
     )
+
+
+def test_reports_of_one_record_are_in_the_singular(tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text('{"id": 1}\n{"id"\n')
+    (tmp_path / "in.txt").write_text("a\n")
+    options: Any = {"to": "parquet", "on_bad_record": f"quarantine:{tmp_path / 'bad'}"}
+    reports = [
+        recshuf.shuffle(tmp_path / "in.jsonl", f"{tmp_path}/out/", group_by="id", **options),
+        recshuf.scatter(tmp_path / "in.txt", tmp_path / "store"),
+        recshuf.verify(tmp_path / "in.txt", tmp_path / "in.txt"),
+    ]
+    (tmp_path / "other.txt").write_text("b\n")
+    reports.append(recshuf.verify(tmp_path / "in.txt", tmp_path / "other.txt"))
+    said = "\n".join(map(repr, reports))
+    for words in (
+        "1 of 1 record\n",
+        "1 input of jsonl, 1 shard of parquet",
+        "1 group by id",
+        "1 bad record in",
+    ):
+        assert words in said
+    assert f"1 record of 1 input in {tmp_path}/store" in said
+    assert ", 1 pile, seed" in said
+    assert not re.search(r"\b1 (bad )?(record|input|shard|pile|group)s", said)

@@ -60,12 +60,12 @@ class Listener:
 
     def __init__(self, progress: Progress) -> None:
         self.start, self.advance, self.stop = progress.start, progress.advance, progress.stop
-        self._warn, self._words = progress.warn, _words.get()
+        self._warn, self.words = progress.warn, _words.get()
         self._warnings: list[str] = []
 
     def warn(self, message: str) -> None:
         """Show a warning, and keep it."""
-        message = self._words(message)
+        message = self.words(message)
         self._warnings.append(message)
         self._warn(message)
 

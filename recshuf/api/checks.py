@@ -63,7 +63,8 @@ def verify(
     from recshuf.audit.verify.verification import verify_job
 
     with listen(progress) as listener:
-        return listener.sign(verify_job(job, listener))
+        found = verify_job(job, listener)
+        return listener.sign(replace(found, differences=tuple(map(listener.words, found.differences))))
 
 
 def write_run(

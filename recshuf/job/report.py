@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from recshuf.dataclass import dataclass
 from recshuf.errors import RecshufWarning
 from recshuf.job.plan import Plan  # noqa: TC001 - for typing.get_type_hints
-from recshuf.system.units import format_size
+from recshuf.system.units import count_of, format_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -150,13 +150,13 @@ class Report:
     def __repr__(self) -> str:
         more = len(self.warnings) - _SHOWN
         lines = [*self.summarize(), *(f"warning: {text}" for text in self.warnings[:_SHOWN])]
-        lines += [f"{more:,} more warnings"] if more > 0 else []
+        lines += [count_of(more, "more warning")] if more > 0 else []
         return f"<{type(self).__name__}: " + "\n  ".join(lines) + ">"
 
 
 def _describe_groups(groups: Any) -> str:
     alone = groups["without_value"]
-    return f"{groups['groups']:,} groups by {', '.join(groups['fields'])}" + (
+    return f"{count_of(groups['groups'], 'group')} by {', '.join(groups['fields'])}" + (
         f", {alone:,} of them a record without a value" if alone else ""
     )
 
@@ -240,12 +240,12 @@ class ShuffleReport(Report):
     warnings: tuple[str, ...] = ()
 
     def summarize(self) -> Iterator[str]:
-        yield f"{self.records_written:,} of {self.records:,} records"
-        yield f"{len(self.inputs):,} inputs of {self.format}, {len(self.shards):,} shards of {self.to}"
+        yield f"{self.records_written:,} of {count_of(self.records, 'record')}"
+        yield f"{count_of(len(self.inputs), 'input')} of {self.format}, {count_of(len(self.shards), 'shard')} of {self.to}"
         if "group_by" in self.features:
             yield _describe_groups(self.features["group_by"])
         if self.quarantine is not None:
-            yield f"{self.quarantined:,} bad records in {self.quarantine}"
+            yield f"{count_of(self.quarantined, 'bad record')} in {self.quarantine}"
         yield f"{format_size(self.byte_count)} in {self.seconds:.1f} s, seed {self.seed}"
 
     def to_json(self) -> dict[str, object]:
@@ -317,10 +317,12 @@ class ScatterReport(Report):
     warnings: tuple[str, ...] = ()
 
     def summarize(self) -> Iterator[str]:
-        yield f"{self.records:,} records of {len(self.inputs):,} inputs in {self.path}, snapshot {self.snapshot}"
+        counts = f"{count_of(self.records, 'record')} of {count_of(len(self.inputs), 'input')}"
+        yield f"{counts} in {self.path}, snapshot {self.snapshot}"
         if self.quarantine is not None:
-            yield f"{self.quarantined:,} bad records in {self.quarantine}"
-        yield f"{format_size(self.byte_count)} in {self.seconds:.1f} s, {self.pile_count:,} piles, seed {self.seed}"
+            yield f"{count_of(self.quarantined, 'bad record')} in {self.quarantine}"
+        piles = count_of(self.pile_count, "pile")
+        yield f"{format_size(self.byte_count)} in {self.seconds:.1f} s, {piles}, seed {self.seed}"
 
     def to_json(self) -> dict[str, object]:
         parts = [part.to_json() for part in self.parts]

@@ -28,6 +28,7 @@ from recshuf.piles.kept.stored import StoredPiles
 from recshuf.run.inputs import list_inputs
 from recshuf.run.open_run import explain_again
 from recshuf.run.stores.stored_inputs import PileSource
+from recshuf.system.units import count_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -221,6 +222,6 @@ def _find_source(run: Run) -> Source:
 
 
 def _describe(found: VerifyReport) -> list[str]:
-    parts = [f"{found.missing:,} records missing, {found.extra:,} extra", *found.differences]
+    parts = [f"{count_of(found.missing, 'record')} missing, {found.extra:,} extra", *found.differences]
     examples = [*found.missing_places, *found.extra_places]
     return parts + ([f"such as record {examples[0].index} of {examples[0].name}"] if examples else [])

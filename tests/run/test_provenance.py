@@ -191,5 +191,5 @@ def test_comparisons_see_what_changed_beside_the_columns(tmp_path: Path, to: str
     assert (found.missing, found.extra) == (COUNTS[0], 0)
     differences = recshuf.verify(inputs[1:], f"{tmp_path}/out.{to}").differences
     assert to == "jsonl" or [
-        "'source_file'" in one and "give --provenance" in one for one in differences
+        "'source_file'" in one and "give provenance=True" in one for one in differences
     ] == [True]

@@ -14,6 +14,7 @@ import numpy as np
 
 from recshuf.audit.order import statistics
 from recshuf.errors import UsageError
+from recshuf.system.units import count_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -70,7 +71,8 @@ def run_battery(p: Order, file_sizes: Sequence[int], group: str = "file") -> lis
     indices. The `group` is what names and sentences call a file: ``label`` if files stand for groups of equal values.
     """
     if p.size < MIN_RECORDS:
-        raise UsageError(f"{p.size} records are too few to test their order: it takes {MIN_RECORDS}")
+        are_few = f"{count_of(p.size, 'record')} {'is' if p.size == 1 else 'are'} too few"
+        raise UsageError(f"{are_few} to test their order: it takes {MIN_RECORDS:,}")
     measures = {name: measure(p) for name, measure in _ORDER_MEASURES.items()}
     measures |= _measure_files(p, np.asarray(file_sizes))
     words = {"group": group, "Group": group.capitalize()}

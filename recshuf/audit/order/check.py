@@ -37,7 +37,7 @@ from recshuf.records.keys import draw_keys
 from recshuf.records.provenance import FILE_COLUMN, ROW_COLUMN
 from recshuf.records.word_hashing import HashKey
 from recshuf.storage.reading.listing import check_unchanged
-from recshuf.system.units import format_size
+from recshuf.system.units import count_of, format_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -269,7 +269,7 @@ class CheckReport(Report):
     def summarize(self) -> Iterator[str]:
         """Yield the verdict, and the statistics that speak against the order."""
         verdict = "uniformly random" if self.is_uniform else "not uniformly random"
-        yield f"{verdict}, {self.tested:,} of {self.records:,} records tested by {self.basis}"
+        yield f"{verdict}, {self.tested:,} of {count_of(self.records, 'record')} tested by {self.basis}"
         yield from (f"{score.name}: {score.z:+.1f} deviations" for score in self.scores if score.is_flagged)
 
     @property

@@ -20,6 +20,7 @@ from recshuf.audit.verify.expected import (
 from recshuf.audit.verify.mismatches import INPUTS, OUTPUT, Mismatches, Search, Tally
 from recshuf.audit.verify.record_sets import read_manifest
 from recshuf.errors import UsageError
+from recshuf.formats import detect_format
 from recshuf.job.report import DownloadReport, FileReport, Report
 from recshuf.output.manifest import Manifest
 from recshuf.piles.set_folder import SetFolder
@@ -28,6 +29,7 @@ from recshuf.storage.reading.listing import check_unchanged
 from recshuf.storage.reading.objects import list_requests
 from recshuf.storage.urls import is_url
 from recshuf.system.paths import choose_temp_dir, real_path
+from recshuf.system.units import count_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -113,9 +115,10 @@ class VerifyReport(Report):
 
     def summarize(self) -> Iterator[str]:
         """Yield the result and the first differences."""
-        yield f"{'equal' if self.is_equal else 'different'}, {self.records_written:,} of {self.records:,} records"
+        yield f"{'equal' if self.is_equal else 'different'}, {self.records_written:,} of {count_of(self.records, 'record')}"
         if not self.is_equal:
-            yield f"{self.missing:,} missing, {self.extra:,} extra, {len(self.differences):,} other differences"
+            others = count_of(len(self.differences), "other difference")
+            yield f"{self.missing:,} missing, {self.extra:,} extra, {others}"
         yield from self.differences[:5]
 
     @property
@@ -182,6 +185,7 @@ def verify_job(job: Job, progress: Progress, inputs: RecordSet | None = None) ->
         differences += _suggest_folder(job.output)
         if output and mismatches.missing == sum(before.records):
             differences += _suggest_provenance(output, job)
+            differences += _suggest_format(output, job)
     files = [file for reader in comparison.readers for file in reader.record_set.files]
     check_unchanged(files)
     return VerifyReport(
@@ -289,6 +293,16 @@ def _suggest_provenance(output: RecordSet, job: Job) -> list[str]:
     if job.options["provenance"] or not output.seems_to_have(columns, job.read.max_record_bytes):
         return []
     return [f"{job.output}: records have {FILE_COLUMN!r}; if a run added it, give --provenance"]
+
+
+def _suggest_format(output: RecordSet, job: Job) -> list[str]:
+    """Return a sentence if an output was read as of the format of the inputs, and its content is of another one."""
+    found = job.options["to"] or detect_format(output.files, job.read)
+    if found in (job.options["to"], output.format):
+        return []
+    meant = "csv" if found == "text" else found  # any lines may be text
+    problem = f"{job.output}: was read as {output.format}, and does not look like it"
+    return [f"{problem}; if a run wrote another format, give that one, such as --to {meant}"]
 
 
 def _name_records(record_set: RecordSet, mismatches: Sequence[Mismatch]) -> tuple[DifferingRecord, ...]:

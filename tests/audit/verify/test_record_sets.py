@@ -132,7 +132,7 @@ def test_columns_that_the_manifest_says_were_added_are_not_compared(tmp_path: Pa
     assert recshuf.verify(tmp_path / "in.jsonl", tmp_path / "out").is_equal
     manifest_path(tmp_path / "out").unlink()
     report = recshuf.verify(tmp_path / "in.jsonl", tmp_path / "out")
-    assert "if a run added it, give --provenance" in " ".join(report.differences)
+    assert "if a run added it, give provenance=True" in " ".join(report.differences)
     assert recshuf.verify(tmp_path / "in.jsonl", tmp_path / "out", provenance=True).is_equal
 
 

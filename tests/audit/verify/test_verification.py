@@ -211,7 +211,7 @@ def test_options_say_what_a_record_is(tmp_path: Path):
     assert recshuf.verify(tmp_path / "in.parquet", tmp_path / "out.parquet", columns="a").is_equal
     report = recshuf.verify(tmp_path / "in.parquet", tmp_path / "out.parquet")
     assert report.differences == (
-        "schemas: field 'b' is in the inputs only; if a run chose columns, give --columns",
+        "schemas: field 'b' is in the inputs only; if a run chose columns, give columns",
     )
 
 
@@ -248,6 +248,22 @@ def test_content_tells_the_format_of_an_output_before_the_inputs_do(tmp_path: Pa
     (tmp_path / f"o.{to}").rename(tmp_path / "o")
     found = recshuf.verify(tmp_path / "in.csv", tmp_path / "o")
     assert (found.is_equal, found.to) == (True, to)
+
+
+def test_an_output_that_looks_like_another_format_than_it_was_read_as_is_told(tmp_path: Path):
+    (tmp_path / "in.txt").write_bytes(b"a\nb\nc\n")
+    (tmp_path / "in.jsonl").write_bytes(b'{"a":1,"b":"x"}\n{"a":2,"b":"y"}\n{"a":3,"b":"z"}\n')
+    for name, read_as, to in (("in.txt", "text", "jsonl"), ("in.jsonl", "jsonl", "csv")):
+        recshuf.shuffle(tmp_path / name, tmp_path / "o", to=to, overwrite=True)
+        found = recshuf.verify(tmp_path / name, tmp_path / "o")
+        assert found.missing == 3
+        said = (
+            f"{tmp_path}/o: was read as {read_as}, and does not look like it; if a run wrote another format, "
+        )
+        assert found.differences == (f"{said}give that one, such as to='{to}'",)
+        assert recshuf.verify(tmp_path / name, tmp_path / "o", to=to).is_equal
+    (tmp_path / "o").write_bytes(b"d\n")
+    assert recshuf.verify(tmp_path / "in.txt", tmp_path / "o").differences == ()
 
 
 DAMAGES: dict[str, tuple[Callable[[list[bytes]], object], int, int]] = {

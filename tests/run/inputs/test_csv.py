@@ -192,7 +192,7 @@ def test_columns_are_chosen_in_their_order(tmp_path: Path, output: str) -> None:
     report = recshuf.verify(path, tmp_path / output)
     assert not report
     if output != "out.jsonl":
-        assert "if a run chose columns, give --columns" in report.differences[0]
+        assert "if a run chose columns, give columns" in report.differences[0]
 
 
 REFUSED: dict[str, tuple[list[bytes], str, dict[str, Any], str]] = {

@@ -43,7 +43,7 @@ def test_a_set_that_differs_is_an_error_and_stays(bucket: AnyBucket, source: Pat
     damage_after_commit(bucket)
     done = call(source, "-o", url, "--shards", "4", "--verify")
     assert done.returncode == 1
-    assert "verify: 1 records missing, 1 extra; " in done.stderr.decode()
+    assert "verify: 1 record missing, 1 extra; " in done.stderr.decode()
     assert f"{url} is in place: do not use it, write it again with --overwrite" in done.stderr.decode()
     assert len(bucket.list_keys("data/")) == 5
     assert bucket.list_keys("data/.out.recshuf/") == bucket.list_uploads() == []
@@ -81,7 +81,7 @@ def test_a_run_that_dies_is_compared_when_it_is_resumed(
     bucket.proxy.requests.clear()
     with pytest.raises(CheckError if is_damaged else AlreadyCompleteError) as told:
         output.shuffle(verify=True, resume=True)
-    assert ("1 records missing, 1 extra" in str(told.value)) == is_damaged
+    assert ("1 record missing, 1 extra" in str(told.value)) == is_damaged
     assert bucket.proxy.count(SHARD.replace("(GET|HEAD)", "GET")) > 0
     if not is_damaged:
         output.check()

@@ -76,7 +76,7 @@ def test_a_shard_that_differs_from_the_store_is_not_put_in_place(store: Path, tm
                     path.write_bytes(content.replace(b"\n17\n", b"\n71\n"))
                     os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
 
-    with pytest.raises(CheckError, match="1 records missing, 1 extra"):
+    with pytest.raises(CheckError, match="1 record missing, 1 extra"):
         recshuf.gather(store, tmp_path / "out/", shards=2, verify=True, progress=Damage())
     assert not (tmp_path / "out").exists()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import inspect
 import io
 import json
@@ -36,6 +37,14 @@ if TYPE_CHECKING:
 
 
 TABLE = pa.table({"a": [1, 2]})
+
+
+def test_torch_that_is_not_installed_is_named_with_what_to_install(monkeypatch: pytest.MonkeyPatch):
+    for name in [name for name in sys.modules if name.startswith("recshuf.torch")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "torch", None)  # type: ignore[arg-type] # as if it were not there
+    with pytest.raises(ImportError, match=r"needs PyTorch, which is not installed; install recshuf\[torch\]"):
+        importlib.import_module("recshuf.torch")
 
 
 def test_paths_are_taken_in_any_iterable(tmp_path: Path):

@@ -205,6 +205,8 @@ def test_what_is_no_table_is_refused_with_a_remedy(tmp_path: Path):
         ({"a": [1]}, r"pyarrow.table\(\.\.\.\)"),
         ([{"a": 1}], r"from_pylist"),
         (pa.chunked_array([[1]]), r"one column"),
+        (pads.dataset(SMALL).scanner(), r"Scanner .*to_reader\(\)"),
+        ([pads.dataset(SMALL).scanner()], r"Scanner .*to_reader\(\)"),
         ([SMALL, 7], r"only paths are taken, .*and tables.*; here: int"),
     ]
     pandas = pytest.importorskip("pandas")

@@ -36,6 +36,10 @@ def name_table(value: object, place: int) -> TableName | None:
     package, kind = type(value).__module__.partition(".")[0], type(value).__name__
     if package == "polars" and kind == "LazyFrame":
         raise UsageError("inputs: polars.LazyFrame is a plan, and holds no records; collect() it")
+    if package == "pyarrow" and kind == "Scanner":
+        raise UsageError(
+            "inputs: pyarrow.dataset.Scanner is a plan, and holds no records; give to_reader() of it"
+        )
     if package == "datasets" and isinstance(value, Mapping):
         raise UsageError(
             f"inputs: datasets.{kind} is a dict of splits; give one, such as [{next(iter(value), 'train')!r}]"

@@ -61,7 +61,7 @@ _FLAG = re.compile(
     r"(?<![\w./-])(--[a-z]+(?:-[a-z]+)*|-[oz]|(?<!ulimit )-n)\b"
     r"( (?:(?:(?<=--format )|(?<=--to ))(?!(?:and|if|is|or|was)\b)\w+"
     r"|(?:(?<=--record-start )|(?<=--separator ))'[^']+'|(?<=--record-lines )\d+"
-    r"|(?<=give --memory )\d+[A-Z]B|(?<=give --compression )[a-z]+\d*(?!:)|quarantine:FILE|[A-Z]{3,}"
+    r"|(?<=give --memory )\d+(?:\.\d+)?[A-Z]B|(?<=give --compression )[a-z]+\d*(?!:)|quarantine:FILE|[A-Z]{3,}"
     r"|(?:(?<=--header )|(?<=--quote )|(?<=--skip-lines ))(?:\d+|none|first)|(?:(?<=--quote )|(?<=--comment )"
     r"|(?<=--delimiter ))'[^']')(?!\w|\.\d))?"
 )
@@ -449,8 +449,8 @@ def to_keywords(message: str) -> str:
 
     >>> to_keywords("exists already; give --overwrite, a lower --memory, --format text or --column NAME")
     "exists already; give overwrite=True, a lower memory, format='text' or column=NAME"
-    >>> to_keywords("give --memory 300MB")
-    "give memory='300MB'"
+    >>> to_keywords("give --memory 300MB"), to_keywords("give --memory 87.4MB, or group")
+    ("give memory='300MB'", "give memory='87.4MB', or group")
 
     A command at the end stays, of recshuf or of tar.
 

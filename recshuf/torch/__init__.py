@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from recshuf.torch.data_loader import PileDataLoader
-from recshuf.torch.dataset import PileDataset
-
 try:
-    import torch as _torch
-except ImportError as error:
+    from recshuf.torch.data_loader import PileDataLoader
+    from recshuf.torch.dataset import PileDataset
+except ModuleNotFoundError as error:
+    if (error.name or "").partition(".")[0] != "torch":
+        raise
     raise ImportError(
         "recshuf.torch needs PyTorch, which is not installed; install recshuf[torch]"
     ) from error
 __all__ = ["PileDataLoader", "PileDataset"]
-del _torch

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import pyarrow as pa
 
 from recshuf.errors import ConversionError
+from recshuf.formats.arrow.dictionaries import count_dictionary_bytes
 from recshuf.formats.arrow.saved import make_documents, make_parts_document
 from recshuf.formats.files import FileSink
 from recshuf.formats.parquet.types import dense_schema
@@ -68,7 +69,8 @@ class ArrowTarget(Target):
         self._make_options()
 
     def sink_bytes(self, threads: int) -> int:  # noqa: ARG002 - Arrow compresses with its own
-        return _COPIES * max(self._layout.batch_bytes, BATCH_BYTES) + _FILE_BUFFER_BYTES
+        dictionary_bytes = 2 * count_dictionary_bytes(self._layout.dictionaries.values())
+        return _COPIES * max(self._layout.batch_bytes, BATCH_BYTES) + _FILE_BUFFER_BYTES + dictionary_bytes
 
     def describe(self, shards: Sequence[ShardFile]) -> Mapping[str, bytes]:
         kept = self._layout.documents

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import pyarrow as pa
 import pyarrow.types as pt
 
-from recshuf.errors import InputError
+from recshuf.errors import InputError, MemoryLimitError
 from recshuf.formats.arrow import MAGIC, MAGIC_FEATHER
+from recshuf.formats.arrow.dictionaries import Column, Dictionaries, count_dictionary_bytes, number_names
+from recshuf.formats.arrow.messages import FirstBatch, find_first_batch
 from recshuf.formats.arrow.saved import read_documents
 from recshuf.formats.arrow.sink import MOST_BATCH_BYTES, ArrowLayout
 from recshuf.formats.files import DAMAGED, explained
@@ -23,6 +25,7 @@ from recshuf.records.arrays import count_bytes
 from recshuf.records.batch import concat_batches
 from recshuf.records.conforming import conform
 from recshuf.storage.reading.local import read_head
+from recshuf.system.units import format_size, round_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -32,8 +35,13 @@ if TYPE_CHECKING:
     from recshuf.interfaces import Decoder, Fragment, InputFile, Metadata, ReadOptions
 
 
+_HELD_BATCHES = 2
+"""A record batch is kept until its rows are joined in blocks, while the next one is read or what was stored is unpacked."""
+_BESIDE_BATCHES = 20 * 10**6
+"""What a run needs besides."""
+_DENSE_ROWS = 1 << 14
+"""Rows of a batch that are measured at once: a dictionary may make few bytes of many."""
 _FAULTS = (MemoryError, pa.ArrowException, OSError, ValueError, TypeError, KeyError, IndexError)
-_CODECS = {b"\x04\x22\x4d\x18": "lz4", b"\x28\xb5\x2f\xfd": "zstd"}
 
 
 class _File(NamedTuple):
@@ -49,13 +57,12 @@ class _File(NamedTuple):
     batch_rows: int
     """Rows of the longest batch that was seen; 0 if it is the only one."""
     batch_bytes: int
+    """Bytes of the longest batch, with its dictionaries."""
     row_bytes: float
     """Bytes of a row of the first batch, decoded."""
     byte_count: int
     """About the bytes of all rows, decoded."""
     codec: str
-    dictionaries: dict[int, list[pa.Array]]
-    """All dictionaries of each column of a dictionary type."""
 
 
 class ArrowSource(Source):
@@ -67,7 +74,8 @@ class ArrowSource(Source):
 
     def __init__(self, inputs: Sequence[InputFile], options: ReadOptions) -> None:
         self._options = options
-        self._files = [_look_into(file) for file in inputs]
+        known = Dictionaries(options.memory_bytes)
+        self._files = [_look_into(file, options, known) for file in inputs]
         self.inputs = tuple(map(_summarise, self._files))
         self.schemas = [file.schema for file in self._files]
         union, picks, declared, self.metadata = unite(self.inputs, self.schemas, options)
@@ -77,8 +85,12 @@ class ArrowSource(Source):
             _check_types([field for field in file.schema if field.name in names], file.file.name)
             places = columns_of(union, file.schema, file.file.name, [])
             self._columns.append([places[pick] for pick in picks])
-        declared, dictionaries, lost = self._unite_dictionaries(declared)
+        numbered = number_names(union.names)
+        declared, dictionaries, lost = _unite_dictionaries(
+            declared, [numbered[pick] for pick in picks], known
+        )
         self.notes = tuple(filter(None, [self.metadata.differences, *lost, *map(_tell_plain, self._files)]))
+        self._dictionary_bytes = count_dictionary_bytes(dictionaries.values())
         self.schema = dense_schema(declared)
         self.layout = self._choose_layout(declared, dictionaries)
 
@@ -121,8 +133,9 @@ class ArrowSource(Source):
         return pa.Table.from_batches(batches, self.schema).slice(0, row_count)
 
     def reading_bytes(self, block_bytes: int) -> int:
-        """Return the memory of the longest batch seen, which its parts keep, as stored and decoded, and of a block that is joined."""
-        return 3 * block_bytes + 2 * max(file.batch_bytes for file in self._files)
+        """Return the memory of the longest batch seen, which its parts keep, of the next one, a block that is joined, and dictionaries."""
+        batch_bytes = max(file.batch_bytes for file in self._files)
+        return 3 * block_bytes + _HELD_BATCHES * batch_bytes + self._dictionary_bytes
 
     def decoder(self) -> Decoder:
         return TableDecoder(self.schema)
@@ -136,33 +149,28 @@ class ArrowSource(Source):
             declared, first.is_file, first.codec, rows, int(rows * row_bytes), dictionaries, documents
         )
 
-    def _unite_dictionaries(
-        self, declared: pa.Schema
-    ) -> tuple[pa.Schema, dict[int, pa.Array], tuple[str, ...]]:
-        """Return the declared schema with index types that fit, all values of each dictionary, and what is lost."""
-        values: dict[int, pa.Array] = {}
-        lost: dict[str, list[str]] = {}
-        for index, column in enumerate(declared):
-            kind, dense = column.type, dense_type(column.type)
-            if pt.is_dictionary(kind) and not pt.is_nested(dense):
-                places = [columns[index] for columns in self._columns]
-                known = [
-                    conform(each, dense)
-                    for file, place in zip(self._files, places, strict=True)
-                    for each in file.dictionaries.get(-1 if place is None else place, [])
-                ]
-                values[index] = pa.chunked_array(known, dense).unique().drop_null()
-                fitting = fit_index(pa.dictionary(kind.index_type, dense, kind.ordered), len(values[index]))
-                declared = declared.set(index, column.with_type(fitting))
-            elif _has_dictionary(kind):
-                declared = declared.set(index, column.with_type(dense))
-                place = "of" if pt.is_dictionary(kind) else "inside of"
-                lost.setdefault(place, []).append(repr(column.name))
-        notes = (
-            f"{', '.join(names)}: dictionaries {place} nested values are written as plain values"
-            for place, names in lost.items()
-        )
-        return declared, values, tuple(notes)
+
+def _unite_dictionaries(
+    declared: pa.Schema, columns: Sequence[Column], known: Dictionaries
+) -> tuple[pa.Schema, dict[int, pa.Array], tuple[str, ...]]:
+    """Return the declared schema with index types that fit, all values of each dictionary, and what is lost."""
+    values: dict[int, pa.Array] = {}
+    lost: dict[str, list[str]] = {}
+    for index, column in enumerate(declared):
+        kind, dense = column.type, dense_type(column.type)
+        if pt.is_dictionary(kind) and not pt.is_nested(dense):
+            values[index] = known.find_values(columns[index], dense)
+            fitting = fit_index(pa.dictionary(kind.index_type, dense, kind.ordered), len(values[index]))
+            declared = declared.set(index, column.with_type(fitting))
+        elif _has_dictionary(kind):
+            declared = declared.set(index, column.with_type(dense))
+            place = "of" if pt.is_dictionary(kind) else "inside of"
+            lost.setdefault(place, []).append(repr(column.name))
+    notes = (
+        f"{', '.join(names)}: dictionaries {place} nested values are written as plain values"
+        for place, names in lost.items()
+    )
+    return declared, values, tuple(notes)
 
 
 def unite(
@@ -219,69 +227,95 @@ def _conform(
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _look_into(file: InputFile) -> _File:
+def _look_into(file: InputFile, options: ReadOptions, known: Dictionaries) -> _File:
     """Return what is known of an input: of the file format all but its values, of a stream or a table its first batch.
 
     One with dictionaries is read to its end, as they may change in it; a table that is read once is not read at all.
     """
-    table, counts = file.table, list[int]()
+    table, counts, memory_bytes = file.table, list[int](), options.memory_bytes
     is_file = table is not None or _is_file_format(file)
+    told = find_first_batch(file, is_file=is_file) if table is None else FirstBatch()
+    if memory_bytes is not None and _HELD_BATCHES * told.body_bytes > memory_bytes:
+        needed = round_up(_HELD_BATCHES * told.body_bytes + _BESIDE_BATCHES)
+        raise MemoryLimitError(
+            f"{file.name}: a record batch takes {format_size(told.body_bytes)}, and to read such needs at least "
+            f"{format_size(needed)} of memory; the limit is {format_size(memory_bytes)}; raise --memory, or write shorter batches"
+        )
     with _explained(file, lambda: f"row {sum(counts)}"):
         schema = _read_schema(file, is_file=is_file)
-        kinds = enumerate(schema.types)
-        dictionaries = {place: list[pa.Array]() for place, kind in kinds if pt.is_dictionary(kind)}
+        names = schema.names if options.columns is None else options.columns
+        fields = enumerate(schema)
+        dictionaries = [at for at, field in fields if pt.is_dictionary(field.type) and field.name in names]
         batches = () if table is not None and table.is_once else _read_batches(file, is_file=is_file)
         # The first batch of a choice from a table may be empty.
         first = next((batch for batch in batches if batch.num_rows or table is None), None)
         if dictionaries or (table is None and (is_file or not len(schema))):
-            _scan(file, schema, counts, dictionaries, is_file=is_file)
+            _scan(file, schema, counts, dictionaries, known, is_file=is_file)
         first_rows, size = (0, 0) if first is None else (first.num_rows, first.nbytes)
         if first is not None and table is None:
             first.validate(full=True)
             size = _count_dense(first)
-    rows, codec, stored = sum(counts), "none", 0
+    rows = sum(counts)
     if table is not None:
         rows, counts = table.row_count or 0, [first_rows] if table.byte_count is None else []
         size, first_rows = (size, first_rows) if table.byte_count is None else (table.byte_count, rows)
     else:
-        codec, stored = _look_at_message(file, is_file=is_file)
         if first is not None and not counts:
             share = (file.stamp.size if file.stamp else 1) / max(1, first.get_total_buffer_size())
             rows, counts = max(first_rows, int(first_rows * share)), [first_rows] * (1 + (share > 2))
     if rows and not len(schema):
         raise InputError(file.name, f"has {rows} rows but no columns, so there is nothing to shuffle")
     row_bytes, longest = size / max(1, first_rows), max(counts, default=0)
+    batch_bytes = longest * (
+        row_bytes if table is not None or first is None else first.nbytes / max(1, first_rows)
+    )
     byte_count, several = int(rows * row_bytes), longest if len(counts) > 1 else 0
-    if several and stored and is_file and file.stamp and not any(map(_has_dictionary, schema.types)):
+    if (
+        several
+        and told.stored_bytes
+        and is_file
+        and file.stamp
+        and not any(map(_has_dictionary, schema.types))
+    ):
         # Later rows may be longer; piles that are larger than planned are split, which costs a third of a run.
-        byte_count = max(byte_count, int(size * file.stamp.size / stored))
+        byte_count = max(byte_count, int(size * file.stamp.size / told.stored_bytes))
     schema, index = settle(schema, rows)
     schema = schema if index is None else schema.append(pa.field(index.name, pa.int64()))
-    sizes = int(longest * row_bytes), row_bytes, byte_count
-    return _File(file, is_file, schema, index, rows, several, *sizes, codec, dictionaries)
+    sizes = int(batch_bytes), row_bytes, byte_count
+    return _File(file, is_file, schema, index, rows, several, *sizes, told.codec)
 
 
 def _scan(
-    file: InputFile, schema: pa.Schema, counts: list[int], known: dict[int, list[pa.Array]], *, is_file: bool
+    file: InputFile,
+    schema: pa.Schema,
+    counts: list[int],
+    dictionaries: Sequence[int],
+    known: Dictionaries,
+    *,
+    is_file: bool,
 ) -> None:
-    """Note the rows of each batch of an input, and the dictionaries of each column that is to have some."""
+    """Note the rows of each batch of an input, and the dictionaries of some columns."""
     # Without dictionaries, rows are counted in a column of numbers, which is read fastest.
     numbers = (at for at, kind in enumerate(schema.types) if pt.is_primitive(kind))
-    only = [*known] or ([next(numbers, 0)] if len(schema) else [])
+    only = [*dictionaries] or ([next(numbers, 0)] if len(schema) else [])
+    columns = [number_names(schema.names)[place] for place in dictionaries]
     for batch in _read_batches(file, is_file=is_file, columns=only):
         counts.append(batch.num_rows)
-        for values, column in zip(known.values(), batch.columns, strict=False):
-            found = column.dictionary
+        for column, values in zip(columns, batch.columns, strict=False):
+            found = values.dictionary
             found.validate(full=True)  # to compare what is damaged reads beyond its buffers
-            if not values or not found.equals(values[-1]):
-                values.append(found)
+            known.add(column, found, file.name)
 
 
 def _count_dense(batch: pa.RecordBatch) -> int:
     """Return the bytes of a batch in native form, without columns that cannot be shuffled."""
     columns = [column for column in batch.columns if _find_odd(column.type) is None]
-    dense = [conform(column, dense_type(column.type)) for column in columns]
-    return count_bytes(pa.RecordBatch.from_arrays(dense, [""] * len(dense))) if dense else 0
+    rows = _DENSE_ROWS if any(_has_dictionary(column.type) for column in columns) else max(1, batch.num_rows)
+    size = 0
+    for start in range(0, batch.num_rows if columns else 0, rows):
+        dense = [conform(column.slice(start, rows), dense_type(column.type)) for column in columns]
+        size += count_bytes(pa.RecordBatch.from_arrays(dense, [""] * len(dense)))
+    return size
 
 
 def _tell_plain(file: _File) -> str:
@@ -343,21 +377,6 @@ def _opened(file: InputFile, *, is_file: bool, columns: list[int] | None = None)
     open_reader = pa.ipc.open_file if is_file else pa.ipc.open_stream
     with open_raw(file) as opened, open_reader(opened, options=options if is_file else None) as reader:
         yield reader
-
-
-def _look_at_message(file: InputFile, *, is_file: bool) -> tuple[str, int]:
-    """Return the compression of the first buffers, by the magic behind their length, and the bytes of the first batch as stored.
-
-    pyarrow tells neither. The bytes are 0 if there is no batch.
-    """
-    with open_raw(file) as opened:
-        opened.seek(8 if is_file else 0)
-        with suppress(pa.ArrowException, OSError):  # of what is damaged, reading tells
-            for message in pa.ipc.MessageReader.open_stream(opened):
-                if message.type == "record batch" and message.body is not None:
-                    head = message.body.slice(0, min(message.body.size, 12)).to_pybytes()
-                    return _CODECS.get(head[8:12], "none"), message.metadata.size + message.body.size
-    return "none", 0
 
 
 def _check_types(fields: Sequence[pa.Field], name: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import struct
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -14,13 +15,14 @@ import pyarrow.parquet as pq
 import pytest
 
 import recshuf
-from recshuf.errors import InputError, RecshufWarning, UsageError
+from recshuf.errors import InputError, MemoryLimitError, RecshufWarning, UsageError
 from recshuf.formats.arrow import FORMAT
 from recshuf.interfaces import InputFile, ReadOptions
 from tests.support.effort import some
 from tests.support.formats.file_suite import refused
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 ROWS = 3000
@@ -244,3 +246,57 @@ def test_damage_of_the_first_batch_is_found_before_anything_is_read_of_it(tmp_pa
     path.write_bytes(content.replace(before, now))
     said = r"in\.arrow.* cannot be read as Arrow: "
     refused(InputError, said, path, tmp_path / "out.arrow", seed=1)
+
+
+@pytest.mark.parametrize(("stream", "compression"), [(True, None), (False, "zstd")])
+def test_a_batch_beyond_the_limit_is_refused_before_it_is_read(
+    tmp_path: Path, stream: bool, compression: str | None
+) -> None:
+    """Alike values are short in the file if it is compressed; the memory that the message names is enough."""
+    table = pa.table({"number": np.zeros(1_000_000), "text": ["a" * 8] * 1_000_000})
+    given = write(tmp_path / "in.arrow", table, stream=stream, chunk=len(table), compression=compression)
+    pa.default_memory_pool().release_unused()
+    del table
+    before = pa.default_memory_pool().max_memory()
+    with pytest.raises(MemoryLimitError, match=r"in\.arrow: a record batch takes ") as refused_with:
+        recshuf.shuffle(given, tmp_path / "out.arrow", memory="32MB", workers=1)
+    assert pa.default_memory_pool().max_memory() == before
+    needed = re.search(r"at least ([0-9.]+ MB)", str(refused_with.value))[1]
+    assert recshuf.shuffle(given, tmp_path / "out.arrow", memory=needed, workers=1).records == 1_000_000
+
+
+def write_dictionaries(path: Path, dictionaries: Sequence[Sequence[str]], rows: int) -> Path:
+    """Write a stream of batches of so many rows, each with its own dictionary."""
+    kind = pa.dictionary(pa.int32(), pa.string())
+    schema = pa.schema([("value", kind)])
+    with pa.ipc.new_stream(path, schema) as writer:
+        for number, values in enumerate(dictionaries):
+            indices = (np.arange(rows, dtype=np.int32) + number) % len(values)
+            array = pa.DictionaryArray.from_arrays(pa.array(indices), pa.array(values))
+            writer.write_batch(pa.record_batch([array], schema=schema))
+    return path
+
+
+def test_dictionaries_beyond_an_eighth_of_the_limit_are_refused(tmp_path: Path) -> None:
+    """The memory that the message names is enough; inputs that share their values count once."""
+    chance = np.random.default_rng(5)
+    values, others = ([chance.bytes(500).hex() for _ in range(4000)] for _ in range(2))
+    given = [
+        write_dictionaries(tmp_path / f"{number}.arrows", [values[: 3990 + number]], 500)
+        for number in range(4)
+    ]
+    more = write_dictionaries(tmp_path / "more.arrows", [others] * 2, 500)
+    options = {"seed": 1, "workers": 1}
+    with pytest.raises(
+        MemoryLimitError, match=r"more\.arrows: the dictionaries up to here hold .* MB"
+    ) as refused_with:
+        recshuf.shuffle([*given, more], tmp_path / "out.arrow", memory="56MB", **options)
+    assert recshuf.shuffle(given, tmp_path / "few.arrow", memory="56MB", **options).records == 4 * 500
+    needed = re.search(r"at least ([0-9.]+ MB)", str(refused_with.value))[1]
+    recshuf.shuffle([*given, more], tmp_path / "out.arrow", memory=needed, verify=True, **options)
+
+
+def test_a_dictionary_makes_many_bytes_of_few(tmp_path: Path) -> None:
+    """A batch takes what it takes in the file, and not what its values would."""
+    given = write_dictionaries(tmp_path / "in.arrows", [["a" * 5000, "b" * 5000]], 20_000)
+    recshuf.shuffle(given, tmp_path / "out.arrow", memory="64MB", workers=1, seed=1, head_count=100)

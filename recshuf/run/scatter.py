@@ -18,7 +18,7 @@ from recshuf.piles.store import Store
 from recshuf.records.arrays import take_rows
 from recshuf.records.batch import Records, split_ranges
 from recshuf.records.digests import Digests, InputCount, InputCounts
-from recshuf.records.key_makers import KeyMaker, cut_rows, find_others, remove_rows
+from recshuf.records.key_makers import KeyedRows, KeyMaker, cut_rows, find_others, remove_rows
 from recshuf.records.provenance import add_provenance
 from recshuf.records.reader import InputPart, InputReader, ReadingPlan, whole_inputs
 from recshuf.storage.reading.listing import check_unchanged
@@ -177,12 +177,31 @@ class Scatter:
 
     def _draw(self, batch: pa.RecordBatch, ranges: list[RowRange]) -> None:
         """Give rows their keys, and add them to the store, those of one pile set together."""
-        edges = rows = np.cumsum([0, *(one.rows for one in ranges)])
+        rows = np.cumsum([0, *(one.rows for one in ranges)])
         keyed = self._task.keys.draw(batch, ranges)
         batch = add_provenance(batch, ranges) if self._task.adds_provenance else batch
+        if keyed.rows is None:
+            self._pass_on(keyed, batch, ranges, rows, rows)
+            return
+        self._count_left_out(ranges, rows, np.searchsorted(keyed.rows, rows))
+        block, most = self._plan.block_bytes, len(keyed.rows)
+        if self._task.keys.most_copies * batch.nbytes > 2 * block:  # those of a long row, which cannot be cut
+            most = block // batch.nbytes
+        for start in range(0, len(keyed.rows), max(1, most)):
+            chosen = slice(start, start + max(1, most))
+            part = KeyedRows(tuple(word[chosen] for word in keyed.words), keyed.rows[chosen])
+            self._pass_on(part, batch, ranges, rows, np.searchsorted(keyed.rows[chosen], rows))
+
+    def _pass_on(
+        self,
+        keyed: KeyedRows,
+        batch: pa.RecordBatch,
+        ranges: list[RowRange],
+        rows: NDArray[np.int64],
+        edges: NDArray[np.int64],
+    ) -> None:
+        """Add rows with keys to the store; range k has rows ``rows[k]:rows[k + 1]``, and ``edges[k]:edges[k + 1]`` of the keys."""
         records = keyed.join(batch)
-        if keyed.rows is not None:
-            edges = self._count_left_out(ranges, edges, np.searchsorted(keyed.rows, edges))
         set_of_input = self._plan.set_of_input
         for set_index, group in groupby(
             range(len(ranges)), key=lambda k: set_of_input[ranges[k].input_index]
@@ -201,12 +220,11 @@ class Scatter:
 
     def _count_left_out(
         self, ranges: list[RowRange], before: NDArray[np.int64], after: NDArray[np.int64]
-    ) -> NDArray[np.int64]:
-        """Note how many rows of each range get no key, less those that get several, and return where ranges end now."""
+    ) -> None:
+        """Note how many rows of each range get no key, less those that get several."""
         with self._lock:
             for span, count in zip(ranges, (np.diff(before) - np.diff(after)).tolist(), strict=True):
                 self._left_out[span.input_index] += count
-        return after
 
     def _observe(self, batch: pa.RecordBatch, ranges: list[RowRange]) -> NDArray[np.int64]:
         """Return the ascending positions of records not to add: bad ones, and those of finished inputs."""

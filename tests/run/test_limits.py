@@ -96,6 +96,15 @@ def test_peak_memory_stays_within_the_limit(
 
 
 @pytest.mark.slow
+def test_many_copies_of_long_records_stay_within_the_limit(tmp_path: Path):
+    given, copies = tmp_path / "in.txt", 150
+    given.write_bytes(b"".join(b"%d" % number * 2_000_000 + b"\n" for number in range(2)))
+    report = shuffle_in_child([given], tmp_path / "out.txt", memory=32 * MB, seed=0, copies=[copies])
+    assert (tmp_path / "out.txt").stat().st_size == copies * given.stat().st_size
+    assert report["measured_peak_bytes"] <= 32 * MB + BASE
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("columns", [9, 2])
 def test_little_csv_needs_little_memory_for_parquet(tmp_path: Path, columns: int):
     (few, many), peaks = (tmp_path / "few.csv", tmp_path / "many.csv"), []

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import h5py
 import pyarrow as pa
-from h5py import h5a, h5d, h5f, h5g, h5s, h5t
+from h5py import h5a, h5d, h5ds, h5f, h5g, h5s, h5t
 from h5py._objects import phil
 
 from recshuf.errors import InputError, RecshufError, UnavailableInputError
@@ -22,6 +22,7 @@ from recshuf.formats.hdf5 import SIGNATURE, list_places
 from recshuf.formats.hdf5.chunks import check_small_file
 from recshuf.formats.hdf5.roles import MARKS, Matrix, adopt_matrices
 from recshuf.formats.hdf5.storage import IndexStream, check_access, check_chunks
+from recshuf.formats.hdf5.types import kind_of
 from recshuf.formats.pointers import POINTER_BYTES, refuse_pointer
 from recshuf.storage.reading.local import LocalHandle, opener_of
 from recshuf.storage.reading.objects import ObjectStream
@@ -50,6 +51,7 @@ _FAILURES = (
     pa.ArrowException,
 )
 _SYSTEM_ERROR = re.compile(r"file descriptor = \d+, errno = [1-9]")
+_SCALES = b"DIMENSION_LIST"
 _MOST_READ = 1 << 24
 _MOST_HOPS = 64
 _MOST_LEVELS = 128
@@ -258,6 +260,19 @@ def find_address(object_id: h5d.DatasetID | h5g.GroupID | h5t.TypeID) -> int:
     """
     low, high = h5g.get_objinfo(object_id, b".").objno
     return int(low) | int(high) << 32
+
+
+def list_scales(dataset: h5d.DatasetID) -> Iterator[tuple[int, int]]:
+    """Yield the axis and the address of each dimension scale that is attached to a dataset."""
+    if not h5a.exists(dataset, _SCALES):
+        return
+    # The following calls read this attribute without checking its type.
+    kind_of(h5a.open(dataset, _SCALES).get_type())
+    for axis in range(dataset.rank):
+        scales: list[h5d.DatasetID] = []
+        if h5ds.get_num_scales(dataset, axis) > 0:
+            h5ds.iterate(dataset, axis, scales.append)
+        yield from ((axis, find_address(scale)) for scale in scales)
 
 
 def resolve_path(contents: Contents, path: str) -> str | None:

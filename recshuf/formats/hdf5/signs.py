@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from h5py import h5t
 
 from recshuf.errors import InputError
+from recshuf.formats.hdf5.contents import list_scales
 from recshuf.formats.hdf5.roles import (
     Roles,
     explain_storage,
@@ -89,6 +90,7 @@ def refuse_parts(contents: Contents, records: Sequence[str]) -> None:
     They are columns if another dataset of the record has no row for each of them.
     """
     _refuse_sparse(contents, records, Roles())
+    _refuse_axes(contents, records, records)
     samples = [family for family in _find_families(contents) if family.is_sure]
     lengths = {path: shape[0] for path, shape in contents.shapes.items()}
     counts = set()
@@ -198,6 +200,7 @@ def check_independent(
     if roles.rows:
         _refuse_strangers(contents, [path for path in others if path not in roles.copies])
     _refuse_sparse(contents, records, roles)
+    _refuse_axes(contents, records, others)
     row_count = contents.shapes[records[0]][0]
     folders = {path.rpartition("/")[0] for path in records}
     for path in others:
@@ -256,6 +259,18 @@ def _refuse_sparse(contents: Contents, records: Sequence[str], roles: Roles) -> 
         if left and not roles.rows:
             remedy += f", or leave it out: {LEAVE_OUT}{_such_as(find_commonest(contents, left))}"
         raise InputError(contents.name, problem, place=f"group {sparse.path or '/'!r}", remedy=remedy)
+
+
+def _refuse_axes(contents: Contents, records: Sequence[str], paths: Sequence[str]) -> None:
+    """Raise `InputError` if a dataset has a dimension of the records elsewhere than the records have it, as it may in netCDF."""
+    attached = {path: [*list_scales(contents.file[path].id)] for path in {*records, *paths}}
+    own = {address for path in records for axis, address in attached[path] if axis == 0}
+    own |= {address for address, path in contents.addresses.items() if path in {*records}}
+    for path in paths:
+        axes = [axis for axis, address in attached[path] if address in own and (axis or path not in records)]
+        if axes:
+            problem = f"has axis {axes[0] + 1} along the dimension of the records, and would keep its former order there"
+            raise InputError(contents.name, problem, place=f"dataset {path!r}", remedy=LEAVE_OUT)
 
 
 def _refuse_lists(contents: Contents, records: Sequence[str], others: Sequence[str]) -> None:

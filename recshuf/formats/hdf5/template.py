@@ -19,11 +19,11 @@ from h5py import h5a, h5d, h5ds, h5g, h5p, h5s, h5t
 
 from recshuf.dataclass import dataclass
 from recshuf.errors import InputError
-from recshuf.formats.hdf5.contents import find_address, looking_into, reading, walk_file
+from recshuf.formats.hdf5.contents import find_address, list_scales, looking_into, reading, walk_file
 from recshuf.formats.hdf5.filters import replace_unusable_filters, set_compression
 from recshuf.formats.hdf5.roles import SHAPE
 from recshuf.formats.hdf5.storage import select_rows
-from recshuf.formats.hdf5.types import find_chunk, holds_variable_length, kind_of
+from recshuf.formats.hdf5.types import find_chunk, holds_variable_length
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -44,7 +44,6 @@ _PIECE_BYTES = 8 << 20
 _VARIABLE_ROWS = 4096
 """Rows of a piece with variable-length values."""
 _MOST_ATTRIBUTE_BYTES = 1 << 16  # with its name, type and shape
-_SCALES = b"DIMENSION_LIST"
 BOOKKEEPING = ("DIMENSION_LIST", "REFERENCE_LIST")
 """Attributes that attach dimension scales to datasets."""
 LINK = h5p.create(h5p.LINK_CREATE)
@@ -254,16 +253,8 @@ class ImageCopier:
         pairs |= {path: name for name, path in self.records.items()}
         copies = {find_address(self.contents.file[path].id): target[name] for path, name in pairs.items()}
         for path, name in pairs.items():
-            source = self.contents.file[path]
-            if not h5a.exists(source.id, _SCALES):
-                continue
-            # The following calls read this attribute without checking its type.
-            kind_of(h5a.open(source.id, _SCALES).get_type())
-            for axis in range(len(source.shape)):
-                scales: list[h5d.DatasetID] = []
-                if h5ds.get_num_scales(source.id, axis) > 0:
-                    h5ds.iterate(source.id, axis, scales.append)
-                for copy in filter(None, (copies.get(find_address(scale)) for scale in scales)):
+            for axis, address in list_scales(self.contents.file[path].id):
+                if (copy := copies.get(address)) is not None:
                     _check_class(copy.id)
                     h5ds.attach_scale(target[name].id, copy.id, axis)
 

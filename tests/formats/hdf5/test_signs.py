@@ -190,6 +190,38 @@ def test_parts_of_matrices_and_lists_are_refused(tmp_path: Path, name: str) -> N
             (tmp_path / out).unlink()
 
 
+DIMENSIONS: dict[str, tuple[dict[str, tuple[str, ...]], list[str]]] = {
+    "square": ({"x": ("s", "t"), "y": ("s",), "z": ("t",)}, ["x", "y", "s"]),
+    "distances": ({"d": ("s", "s"), "y": ("s",)}, ["y", "s"]),
+    "behind": ({"y": ("s",), "w": ("s",), "v": ("level", "s")}, ["y", "w", "s"]),
+}
+"""The dimensions of each dataset, and those whose rows can be shuffled; a scale has the name of its dimension."""
+
+
+@pytest.mark.parametrize("name", DIMENSIONS)
+def test_what_follows_the_order_of_the_records_along_another_axis_is_refused(
+    tmp_path: Path, name: str
+) -> None:
+    dimensions, names = DIMENSIONS[name]
+    scales = {each for axes in dimensions.values() for each in axes}
+    lengths = {"s": 9, "t": 9, "level": 4}
+    rows = {path: np.zeros([lengths[each] for each in axes]) for path, axes in dimensions.items()}
+    given = store(tmp_path / "in.h5", rows | {each: np.arange(lengths[each]) for each in scales})
+    with h5py.File(given, "a") as file:
+        for each in scales:
+            file[each].make_scale(each)
+        for path, axes in dimensions.items():
+            for axis, each in enumerate(axes):
+                file[path].dims[axis].attach_scale(file[each])
+    for said, (out, _) in zip(refusals(given), ALL_WAYS, strict=True):
+        place = next(path for path, axes in dimensions.items() if len(axes) > 1)
+        assert f"dataset '{place}'" in said
+        assert "has axis 2 along the dimension of the records" in said
+        shuffle(given, tmp_path / out, datasets=names)
+    with h5py.File(tmp_path / "out.h5") as file:
+        assert file["y"].dims[0][0].name == "/s"
+
+
 def test_what_only_looks_alike_is_copied(tmp_path: Path) -> None:
     rows = {"x": np.arange(30), "y": np.ones((30, 2))}
     others = sparse("graph/", shape=[4, 4]) | {"count": [30], "years": [1990, 1991], "ids": np.arange(3)}

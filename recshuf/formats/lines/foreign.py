@@ -128,6 +128,19 @@ _KINDS_OF_TEXT = (
     Foreign("GFF", _HEADER, rb"##gff-version"),
     Foreign("SAM", _HEADER, rb"@(?:HD\tVN|SQ\tSN):"),
     Foreign("a Matrix Market file", _HEADER, rb"%%MatrixMarket "),
+    Foreign(
+        "ARFF",
+        _HEADER,
+        rb"(?:\s*%[^\n]*\n)*\s*@(?i:relation)\s[^\n]*\n(?:\s*%[^\n]*\n)*\s*@(?i:attribute)\s",
+        (".arff",),
+    ),
+    Foreign("WARC", _TABLE, rb"WARC/\d\.\d+\r?\n", (".warc", ".wet", ".wat")),
+    Foreign(
+        "an SD file",
+        r"give --separator '$$$$\n'",
+        rb"(?:[^\n]*\n){3}[ \d]{6}[^\n]* V[23]000\r?\n",
+        (".sdf",),
+    ),
 )
 _KINDS_OF_PARAGRAPHS = (
     Foreign(

@@ -169,6 +169,9 @@ KINDS = {
     "XML": b'<?xml version="1.0"?>\n<a>\n</a>\n',
     "HTML": b"<!DOCTYPE html>\n<html>\n",
     "a mailbox": b"From a@b Thu Jan  1 00:00:00 1970\nFrom: a\n\nx\n",
+    "ARFF": b"% a\n@RELATION iris\n\n@ATTRIBUTE a NUMERIC\n@DATA\n5.1\n",
+    "WARC": b"WARC/1.0\r\nWARC-Type: warcinfo\r\nContent-Length: 2\r\n\r\na\n\r\n\r\n",
+    "an SD file": b"\n  made\n\n  1  0  0  0  0  0  0  0  0  0999 V2000\nM  END\n$$$$\n",
     "VCF": b"##fileformat=VCFv4.2\n#CHROM\tPOS\n1\t2\n",
 }
 
@@ -188,7 +191,7 @@ LINES = [
     b"7z\nx\n", b"%PDF\nx\n", b"ARROW1\nx\n", b"]\nx\n", b"\nx\n", b"\xff\nx\n", b"x" * 257 + b"ustar\nx\n", b"Rar!\nx\n",
     b"@user hello\nfoo\n+1\n", b"> quoted text\nanswer\n", b">50K\nabc def\n", b"1\ta\tb\n2\tc\td\n", b"1\ta\n\n2\tb\n",
     b'["Event", "a"]\n["x", "y"]\n', b"# sent from home\nx\n", b"A O\nB O\n", b"From here to 2024\nnot a header\n",
-    b"1\n2\n00:00\n", b"[section]\nkey\n", b"<a>\n<b>\n", b"##x\n", b"LOCUS,id\n", b"version https://example.org\n",
+    b"1\n2\n00:00\n", b"[section]\nkey\n", b"<a>\n<b>\n", b"##x\n", b"LOCUS,id\n", b"@relation\nx\n", b"WARC/1.0 is old\n", b"version https://example.org\n",
 ]  # fmt: skip
 
 
@@ -206,6 +209,7 @@ def test_text_that_begins_like_it_is_lines(tmp_path: Path) -> None:
         (b"a\0\1\x1eb\0\1\x1e", {"separator": "\x1e"}),
         (KINDS["CoNLL "], {"separator": "\n\n"}),
         (KINDS["VCF"], {"header": 2}),
+        (KINDS["an SD file"] * 2, {"separator": "$$$$\n"}),
     ],
 )
 def test_whoever_says_what_the_records_are_is_not_refused(
@@ -235,7 +239,7 @@ def test_it_is_refused_from_a_named_pipe_which_is_closed(tmp_path: Path) -> None
     assert not find_open_files(tmp_path)
 
 
-@pytest.mark.parametrize("suffix", [".fastq", ".fq.gz", ".fasta", ".pgn", ".conllu"])
+@pytest.mark.parametrize("suffix", [".fastq", ".fq.gz", ".fasta", ".pgn", ".conllu", ".warc.wet.gz"])
 def test_a_name_is_enough_and_may_be_that_of_an_output(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"in{suffix}"
     path.write_bytes(gzip.compress(b"a\nb\n") if suffix.endswith(".gz") else b"a\nb\n")

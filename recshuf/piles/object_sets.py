@@ -184,6 +184,7 @@ class ObjectSets(SetFolder):
     def _upload(self, path: Path, key: str, token: str) -> None:
         bucket = open_bucket(self.url, self._options, self.url.join(TAILS).key)
         upload_id = bucket.begin_upload(key, token, Match())
+        may_be_twice = bucket.requests.retries > 0
         try:
             with Pool(PART_THREADS, "part") as pool:
                 send = partial(bucket.send_part, key, upload_id)
@@ -193,6 +194,12 @@ class ObjectSets(SetFolder):
             with suppress(OutputError):  # who removes the sets aborts it
                 bucket.abort_upload(key, upload_id)
             raise
+        if may_be_twice:
+            # The reply to the first begin may have been lost. Whoever else writes here fails now that the object is there.
+            with suppress(OutputError):
+                for one in bucket.find_uploads(key, ()):
+                    if one.key == key:
+                        bucket.abort_upload(key, one.upload_id)
 
     # Objects
 

@@ -137,6 +137,15 @@ def test_what_writers_have_left_is_named_and_removed(bucket: AnyBucket, call: Ru
     assert read_ids(url) == list(range(3 * ROWS))
 
 
+def test_an_upload_that_is_begun_twice_is_not_left_open(bucket: AnyBucket) -> None:
+    url, other = f"{bucket.url}/store", "store/sets/a-00000.piles-00000.piles"
+    bucket.begin_upload(other)
+    bucket.proxy.lose_reply(bucket.requests["begin"])
+    write(url, "a", make_table(0))
+    assert read_ids(url) == list(range(ROWS))
+    assert not bucket.lists_uploads or bucket.list_uploads() == [other]
+
+
 def test_what_is_no_store_is_left_alone(bucket: AnyBucket, tmp_path: Path, call: Run) -> None:
     bucket.put("store/other.txt", b"x")
     (tmp_path / "in.txt").write_text("a\nb\n")

@@ -148,7 +148,9 @@ def test_options_of_files_are_refused():
         with pytest.raises(UnknownOptionError, match=f"unknown option '{name}'"):
             recshuf.stream(TABLE, **{name: 2})
     for inputs in (TABLE, "in.jsonl"):
-        with pytest.raises(UsageError, match="^temp_dir s3://bucket/tmp/: is for shuffles only; give a local folder$"):
+        with pytest.raises(
+            UsageError, match=r"^temp_dir s3://bucket/tmp/: is for shuffles only; give a local folder$"
+        ):
             recshuf.stream(inputs, temp_dir="s3://bucket/tmp")
     with pytest.raises(UsageError, match="no inputs"):
         recshuf.stream([])

@@ -226,9 +226,7 @@ def gather(
         reshuffle,
         check_number("--mix", mix, MAX_PILES, least=1),
     )
-    job = make_job(
-        parse_place("store", store), output, cast("Options", options), needs_local_scratch=True
-    )
+    job = make_job(parse_place("store", store), output, cast("Options", options), needs_local_scratch=True)
     choose_allocators(job.memory_bytes)
     from recshuf.run.driver import run_job
 

@@ -96,7 +96,9 @@ def test_every_plan_keeps_its_promises(inputs, limits, costs, cut, output_count)
     needed = plan.scatter_workers * (costs.reading_bytes(plan.block_bytes) + plan.block_bytes)
     assert needed + plan.resident_bytes <= limits.memory_bytes
     if output_count is None:
-        staying = plan.resident_bytes if plan.byte_count is None else min(plan.resident_bytes, plan.byte_count)
+        staying = (
+            plan.resident_bytes if plan.byte_count is None else min(plan.resident_bytes, plan.byte_count)
+        )
         assert plan.peak_memory_bytes >= needed + staying
     assert plan.to_json()["set_count"] == plan.set_count <= MAX_SETS
     assert len(plan.set_of_input) == len(inputs)

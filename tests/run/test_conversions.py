@@ -48,7 +48,9 @@ def test_a_level_of_compression_counts(tmp_path: Path, to: str):
     table = pa.table({"a": np.random.default_rng(0).integers(0, 300, 20_000)})
     codec, sizes = "gzip" if to in ("hdf5", "npz") else "zstd", []
     for level in (1, 9):
-        recshuf.shuffle(table, f"{tmp_path}/{level}/", to=to, seed=1, shards=1, compression=f"{codec}:{level}")
+        recshuf.shuffle(
+            table, f"{tmp_path}/{level}/", to=to, seed=1, shards=1, compression=f"{codec}:{level}"
+        )
         sizes += [path.stat().st_size for path in (tmp_path / f"{level}").iterdir()]
     assert sizes[0] != sizes[1]
 

@@ -20,7 +20,7 @@ from recshuf.audit.verify.expected import (
 from recshuf.audit.verify.mismatches import INPUTS, OUTPUT, Mismatches, Search, Tally
 from recshuf.audit.verify.record_sets import read_manifest
 from recshuf.errors import UsageError
-from recshuf.formats import detect_format
+from recshuf.formats import LAST_RESORT, detect_format
 from recshuf.job.report import DownloadReport, FileReport, Report
 from recshuf.output.manifest import Manifest
 from recshuf.piles.set_folder import SetFolder
@@ -300,9 +300,9 @@ def _suggest_format(output: RecordSet, job: Job) -> list[str]:
     found = job.options["to"] or detect_format(output.files, job.read)
     if found in (job.options["to"], output.format):
         return []
-    meant = "csv" if found == "text" else found  # any lines may be text
     problem = f"{job.output}: was read as {output.format}, and does not look like it"
-    return [f"{problem}; if a run wrote another format, give that one, such as --to {meant}"]
+    way = "with --to" if found == LAST_RESORT else f"such as --to {found}"  # any lines may be text
+    return [f"{problem}; if a run wrote another format, give that one, {way}"]
 
 
 def _name_records(record_set: RecordSet, mismatches: Sequence[Mismatch]) -> tuple[DifferingRecord, ...]:

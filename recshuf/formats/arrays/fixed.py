@@ -100,7 +100,9 @@ class FixedSource(ArraySource):
                 raise InputError(file.name, problem, remedy="shuffle the files apart")
         self._files, rows = inputs, [array.rows for array in self._arrays]
         super().__init__([*zip(inputs, rows, strict=True)], first.layout, options)
-        counted = [(file.name, place) for file, place in zip(inputs, counting, strict=True) if place is not None]
+        counted = [
+            (file.name, place) for file, place in zip(inputs, counting, strict=True) if place is not None
+        ]
         if counted:  # a number that is small may count, too, and is not known to
             problem = f"{counted[0][0]}: its header seems to count the records (byte {counted[0][1]})"
             self.notes = (f"{problem}; every shard gets the header as it is, so correct the count there",)

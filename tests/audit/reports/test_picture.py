@@ -207,7 +207,11 @@ def sorted_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_column_may_be_that_of_an_output_in_another_format_beside_the_inputs(
     tmp_path: Path, sorted_file: Path
 ):
-    options = {"columns": "id,label", "format": "parquet", "to": "jsonl"}  # the name of the output does not tell
+    options = {
+        "columns": "id,label",
+        "format": "parquet",
+        "to": "jsonl",
+    }  # the name of the output does not tell
     recshuf.shuffle(sorted_file, tmp_path / "out", seed=1, **options)
     both = read_png(recshuf.picture(tmp_path / "out", against=sorted_file, column="label", **options))
     rows = slice(both.shape[0] // 3, both.shape[0] // 2)  # no text

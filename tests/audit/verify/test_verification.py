@@ -254,13 +254,14 @@ def test_an_output_that_looks_like_another_format_than_it_was_read_as_is_told(tm
     (tmp_path / "in.txt").write_bytes(b"a\nb\nc\n")
     (tmp_path / "in.jsonl").write_bytes(b'{"a":1,"b":"x"}\n{"a":2,"b":"y"}\n{"a":3,"b":"z"}\n')
     for name, read_as, to in (("in.txt", "text", "jsonl"), ("in.jsonl", "jsonl", "csv")):
+        way = "such as to='jsonl'" if to == "jsonl" else "with to"
         recshuf.shuffle(tmp_path / name, tmp_path / "o", to=to, overwrite=True)
         found = recshuf.verify(tmp_path / name, tmp_path / "o")
         assert found.missing == 3
         said = (
             f"{tmp_path}/o: was read as {read_as}, and does not look like it; if a run wrote another format, "
         )
-        assert found.differences == (f"{said}give that one, such as to='{to}'",)
+        assert found.differences == (f"{said}give that one, {way}",)
         assert recshuf.verify(tmp_path / name, tmp_path / "o", to=to).is_equal
     (tmp_path / "o").write_bytes(b"d\n")
     assert recshuf.verify(tmp_path / "in.txt", tmp_path / "o").differences == ()

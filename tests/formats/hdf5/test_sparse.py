@@ -151,7 +151,10 @@ DAMAGES: dict[str, tuple[Callable[[h5py.File], None], str]] = {
         "row 7 of dataset 'X/indptr': a row that begins at 13 of 80 numbers cannot end at 11",
     ),
     "negative": (change(indptr=lambda old: np.where(old == 11, -1, old)), "row 6 of dataset 'X/indptr'"),
-    "far": (change(indptr=lambda old: np.where(old == 11, 1 << 40, old)), "row 6 of dataset 'X/indptr': a row that begins at 10 of"),
+    "far": (
+        change(indptr=lambda old: np.where(old == 11, 1 << 40, old)),
+        "row 6 of dataset 'X/indptr': a row that begins at 10 of",
+    ),
     "beyond": (
         change(indptr=lambda old: old + 3 * (old == old[-1])),
         "group 'X': has 40 rows by its shape, but 80 values, 80 indices, and 40 rows from 0 to 83",

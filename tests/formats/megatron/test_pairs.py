@@ -251,12 +251,10 @@ def test_numbers_of_json_are_written_wide_and_that_is_said(tmp_path: Path) -> No
     assert sorted(found) == [[()], [(1, 2)]]
 
 
-def test_a_table_has_no_place_for_rare_sequences(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_table_has_no_place_for_rare_sequences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pairs, "_DOCUMENTS", 2)
     documents: list[Any] = [[(1,)], [(1,)], [(1,)], [], [(2,), (3,)]]
     path = write_pair(tmp_path / "x.bin", documents)
     said = "row 3: this document has 0 sequences, .*; keep the format of the inputs"
-    refused(InputError, said, path, tmp_path / "x.parquet")
+    refused(InputError, said, path, tmp_path / "x.parquet", workers=1)
     assert sorted(shuffle(path, tmp_path / "y.bin")) == sorted(documents)

@@ -164,7 +164,12 @@ def test_damage_to_one_file_leaves_the_others_as_they_are(tmp_path: Path, column
 
 def test_of_row_groups_read_at_once_the_damaged_one_is_named(tmp_path: Path) -> None:
     table = make_table(range(100)).select(["id"])
-    options = {"row_group_size": 10, "compression": "none", "write_page_checksum": True, "use_dictionary": False}
+    options = {
+        "row_group_size": 10,
+        "compression": "none",
+        "write_page_checksum": True,
+        "use_dictionary": False,
+    }
     path = store_one(tmp_path / "in.parquet", table, **options)
     column, content = pq.read_metadata(path).row_group(3).column(0), bytearray(path.read_bytes())
     content[column.data_page_offset + column.total_compressed_size - 1] ^= 1

@@ -161,8 +161,10 @@ def write_check(
     """Return the result of `check` and a self-contained HTML page about it."""
     order = OrderJobs.of(data, options)
     jobs = order.make_check_jobs()
+    from recshuf.audit.reports.html import check_libraries
     from recshuf.audit.reports.order_pages import report_check
 
+    check_libraries()
     with listen(progress) as listener:
         return report_check(jobs, listener, order.column, order.id_column, order.data)
 
@@ -197,7 +199,9 @@ def picture(
     job = order.make_picture_job()
     heading = title or ", ".join(order.data[:2]) + (", ..." if len(order.data) > 2 else "")
     from recshuf.audit.reports.order_pages import picture_matching, picture_values
+    from recshuf.audit.reports.picture import load_pillow
 
+    load_pillow()
     with listen(progress) as listener:
         if order.column is None:
             return picture_matching(job, listener, order.id_column, heading)

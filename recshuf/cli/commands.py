@@ -218,6 +218,10 @@ def _run_shuffle(
     if plan:
         _plan_shuffle(inputs, output, report, quiet, options)
         return
+    if html:
+        from recshuf.audit.reports.html import check_libraries
+
+        check_libraries()
     from recshuf.api import runs
 
     progress = choose_progress(quiet, writes_records=output in (None, "-"))

@@ -116,7 +116,9 @@ def _read_object(path: Path) -> dict[str, Any]:
         with path.open("rb") as file:
             text = file.read(_MAX_BYTES + 1)
     except OSError as error:
-        raise InputError.of_system(error, str(path), f"cannot be read ({error.strerror})") from error
+        raise InputError.of_system(
+            error, str(path), f"cannot be read as the file of --schema ({error.strerror})"
+        ) from error
     if len(text) > _MAX_BYTES:
         raise InputError(str(path), f"is longer than {_MAX_BYTES} bytes, so it is no schema file")
     try:

@@ -184,6 +184,20 @@ def test_a_page_is_no_stream(refuse: Refuse) -> None:
         refuse(f"{command} --html -", "--html -: standard output is not possible here; name a file")
 
 
+@pytest.mark.parametrize("missing", ["PIL", "jinja2"])
+def test_a_page_or_picture_without_its_libraries_is_refused_before_anything_is_read(
+    call: Run, refuse: Refuse, monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    monkeypatch.setitem(sys.modules, missing, None)  # type: ignore[arg-type] # as if it were not there
+    remedy = "; install recshuf[report]"
+    refuse("lines.txt -o out.txt --html page.html", remedy)
+    Path("lines.txt").unlink()
+    refuse("check lines.txt --column text --html page.html", remedy)
+    if missing == "PIL":
+        refuse("picture lines.txt --column text -o page.png", remedy)
+    assert os.listdir() == []
+
+
 def test_the_file_of_bad_records_is_no_other_file_of_the_run(refuse: Refuse) -> None:
     for option in ("--report", "--html", "--schema"):
         said = "quarantine:./bad is also another option's file; name another one"

@@ -98,7 +98,10 @@ def test_a_file_that_is_no_object_is_an_error_and_an_endless_one_is_not_read_to_
         path.write_bytes(content)
         with pytest.raises(InputError, match=f"^{path}: .*{problem}"):
             read_schema(path)
-    for name, problem in (("absent", "cannot be read"), ("/dev/zero", "longer than 16777216 bytes")):
+    for name, problem in (
+        ("absent", "cannot be read as the file of --schema"),
+        ("/dev/zero", "longer than 16777216 bytes"),
+    ):
         with pytest.raises(InputError, match=f"^{tmp_path / name}: .*{problem}"):
             read_schema(tmp_path / name)
 

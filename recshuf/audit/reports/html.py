@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import base64
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from recshuf.audit.reports.picture import SIDE, describe_panels, encode_png, paint_panel, sample_rows
+from recshuf.audit.reports.picture import (
+    SIDE,
+    describe_panels,
+    encode_png,
+    load_pillow,
+    paint_panel,
+    sample_rows,
+)
 from recshuf.errors import UsageError
 from recshuf.version import __version__
 
@@ -105,12 +112,12 @@ def render_page(
     title: str, parts: Sequence[Part], notes: Sequence[str] = (), verdict: str = "", mood: str = ""
 ) -> str:
     """Return a page; its `mood` is ``good``, ``bad`` or empty: the colour of the verdict."""
-    try:
-        from jinja2 import Environment, PackageLoader
-    except ImportError:
-        raise UsageError("a page takes Jinja; install recshuf[report]") from None
-    environment = Environment(
-        loader=PackageLoader("recshuf.audit.reports"), autoescape=True, trim_blocks=True, lstrip_blocks=True
+    jinja = _load_jinja()
+    environment = jinja.Environment(
+        loader=jinja.PackageLoader("recshuf.audit.reports"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     html: str = environment.get_template("page.html").render(
         title=title,
@@ -122,6 +129,20 @@ def render_page(
     )
     # A page cannot hold file names that are not UTF-8.
     return html.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def check_libraries() -> None:
+    """Refuse a page for which a library is missing, before its data is read."""
+    load_pillow()
+    _load_jinja()
+
+
+def _load_jinja() -> Any:
+    try:
+        import jinja2
+    except ImportError:
+        raise UsageError("a page takes Jinja; install recshuf[report]") from None
+    return jinja2
 
 
 def show_deviations(z: float) -> str:

@@ -131,11 +131,11 @@ class StoreBucket(StorePlace):
     # Snapshots
 
     def create(self, first: Snapshot) -> Snapshot:
-        self.check_free()
         while True:
             found = self.find()
             if found is not None:
                 return found
+            self.check_free()
             self._put(first, 1)  # a store that was made meanwhile has this number, and stays
 
     def open(self, number: int | None = None) -> tuple[Snapshot, ExitStack]:

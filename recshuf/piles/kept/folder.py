@@ -98,7 +98,8 @@ class StoreFolder(StorePlace):
     def create(self, first: Snapshot) -> Snapshot:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            self.check_free()
+            if not self._numbers():
+                self.check_free()
             self.sets.mkdir(exist_ok=True)
             while True:
                 # Listed first, as in `commit`: else this would replace what another process puts in place meanwhile.

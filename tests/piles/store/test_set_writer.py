@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 import recshuf
-from recshuf.errors import PileError, UsageError
+from recshuf.errors import OutputError, PileError, UsageError
 from recshuf.piles.kept.folder import StoreFolder
 from tests.support.stores.killed_stores import fork, join
 from tests.support.stores.small_stores import expire, list_all, list_sets, read_ids, read_records, write
@@ -45,6 +45,17 @@ FORMS = {
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
     return tmp_path / "store"
+
+
+def test_a_file_of_others_keeps_no_writer_from_a_store_but_from_a_new_one(store: Path) -> None:
+    write(store, "a", ROWS)
+    (store / "README").touch()
+    write(store, "b", ROWS)
+    assert recshuf.PileStore(store).num_records == 20
+    (store.parent / "new").mkdir()
+    (store.parent / "new" / "README").touch()
+    with pytest.raises(OutputError, match="new: is not a pile store, and not empty; choose another folder"):
+        write(store.parent / "new", "a", ROWS)
 
 
 @pytest.mark.parametrize("form", FORMS)

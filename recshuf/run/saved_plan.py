@@ -39,6 +39,9 @@ if TYPE_CHECKING:
     from recshuf.output.stage import Destination
 
 
+_REMOVE = "remove it and run this task again"
+
+
 def save_plan(job: Job, progress: Progress) -> tuple[Plan, dict[str, Any]]:
     """Return the plan of a job that uses tasks, and its run as JSON values."""
     destination = find_destination(job)
@@ -123,8 +126,8 @@ def run_saved(values: dict[str, Any], number: int, progress: Progress) -> Shuffl
         raise damaged_plan()
     destination.complete_removal()
     results = find_results(destination)
-    has_begun = read_header(results, header) is not None
-    if not has_begun and _find_version(destination) != values["replaces"]:
+    has_begun, version = read_header(results, header) is not None, _find_version(destination)
+    if not has_begun and version != values["replaces"]:
         if number != last or not _is_own(destination, header, job):
             raise _written_since(destination, "make the plan again")
         if destination.local_path is None:
@@ -136,6 +139,8 @@ def run_saved(values: dict[str, Any], number: int, progress: Progress) -> Shuffl
     if not has_begun and destination.has_log():
         with results.share(header.output):
             raise _left_beside(destination)
+    if version not in (None, values["replaces"]) and not destination.has_log():  # else a commit has begun
+        raise _written_since(destination, _REMOVE)
     with _refuse_written(destination, last):
         if number == last:
             read_results(results, header.id, range(last))
@@ -213,9 +218,9 @@ def _refuse_written(destination: Destination, last: int) -> Iterator[None]:
         raise
     except (ForeignFileError, UnfinishedOutputError) as error:
         problem, _, _ = str(error).rpartition(";")
-        way = "remove it and run this task again"
+        way = _REMOVE
         if isinstance(error, UnfinishedOutputError):
             way = f"run task {last} to complete it"
         raise type(error)(f"{problem}; {way}") from error
     except OutputExistsError as error:
-        raise _written_since(destination, "remove it and run this task again") from error
+        raise _written_since(destination, _REMOVE) from error

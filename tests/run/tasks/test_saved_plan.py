@@ -153,13 +153,16 @@ def test_a_commit_over_the_folder_of_another_run_is_an_error(
     assert read_all(tmp_path / "out") == content
 
 
-@pytest.mark.parametrize(("begins", "replaces"), [(False, False), (True, False), (False, True)])
-def test_a_commit_over_a_file_of_others_is_an_error(tmp_path: Path, begins: bool, replaces: bool):
+@pytest.mark.parametrize("begins", [False, True])
+@pytest.mark.parametrize(("overwrites", "replaces"), [(False, False), (True, False), (True, True)])
+def test_a_commit_over_a_file_of_others_is_an_error(
+    tmp_path: Path, begins: bool, overwrites: bool, replaces: bool
+):
     """A plan to replace a file does not replace another of its size."""
     inputs, output = make_inputs(tmp_path / "in", "jsonl", COUNTS), tmp_path / "out.jsonl"
     if replaces:
         recshuf.shuffle(inputs, output, seed=1)
-    run = plan(inputs, str(output), overwrite=replaces)
+    run = plan(inputs, str(output), overwrite=overwrites)
     if begins:
         run.do_before_the_commit()
     recshuf.shuffle(inputs, tmp_path / "other.jsonl", seed=2)
@@ -168,7 +171,7 @@ def test_a_commit_over_a_file_of_others_is_an_error(tmp_path: Path, begins: bool
     for stage in STAGES:
         refuse_late(run, stage)
     assert output.read_bytes() == content
-    if not replaces:
+    if begins or not replaces:
         output.unlink()
         run.do_all()
         assert output.read_bytes().count(b"\n") == sum(COUNTS)

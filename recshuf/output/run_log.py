@@ -250,7 +250,7 @@ def remove_sets(place: str, options: StorageOptions) -> None:
         from recshuf.storage.writing.bucket import open_bucket
 
         url = Url.parse(place)
-        bucket = open_bucket(url, options, url.join("tails/").key)
+        bucket = open_bucket(url, options, url.join("tails/").key, is_hurried=True)
         with suppress(MissingBucketError):
             for one in bucket.find_uploads(url.key, ()):
                 bucket.abort_upload(one.key, one.upload_id)

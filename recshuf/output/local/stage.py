@@ -115,6 +115,7 @@ class WorkFolder(Stage):
         self.tasks = FileResults(self.path / TASK_FOLDER)
         self._made_parents: list[Path] = []
         self._lock: int | None = None
+        self._warn: Callable[[str], None] = lambda _: None
 
     @property
     def removal(self) -> str:
@@ -288,6 +289,7 @@ class WorkFolder(Stage):
             written.rename(manifest_path(self._target))
 
     def enter(self, warn: Callable[[str], None], *, resumes: bool) -> None:
+        self._warn = warn
         try:
             self._make_parents()
             self._lock = lock_folder(self.path, str(self._output))
@@ -346,8 +348,12 @@ class WorkFolder(Stage):
         """
         self._end()
         for place in list_apart(self._list_sets()):
-            with suppress(RecshufError):  # what is left is found by its name
+            try:
                 remove_sets(place, self._storage)
+            except RecshufError as error:
+                problem, _, _ = str(error).partition("; ")
+                prefix = place.rstrip("/").rpartition("/")[0]
+                self._warn(f"{problem}; recshuf clean {prefix}/ lists and removes what is left there")
         self.log.clear()
         for path in self.path.iterdir():
             if path.is_dir():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -10,11 +11,12 @@ import pytest
 
 import recshuf
 from recshuf.api import runs
-from recshuf.errors import MemoryLimitError, OutputError
+from recshuf.errors import MemoryLimitError, OutputError, RecshufWarning
 from recshuf.output.objects.stage import Uploads
 from tests.support.effort import mostly_slow
 from tests.support.numbered_files import make_inputs
-from tests.support.objects.object_outputs import SHARDS, check_whole, shuffle
+from tests.support.objects.object_outputs import SHARDS, check_whole, kill_at, shuffle
+from tests.support.processes.killed_runs import read_journal
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,6 +62,34 @@ def test_clean_removes_the_rest_if_the_bucket_is_gone(
     assert "data/.out.recshuf/tasks/run.json" in bucket.list_keys()
     assert call("clean", output.url, "--yes").stdout.endswith(b"\nremoved\n")
     check_whole(bucket, {})
+
+
+@pytest.mark.parametrize("is_of_dead_run", [False, True])
+def test_what_a_store_does_not_let_a_run_delete_there_is_named(
+    bucket: AnyBucket, source: Path, tmp_path: Path, call: Run, is_of_dead_run: bool
+):
+    output = f"{tmp_path}/out/"
+    write = partial(shuffle, source, output, temp_dir=f"{bucket.url}/tmp")
+    if is_of_dead_run:
+        assert kill_at(bucket.proxy, 0, write, r"(PUT|POST) .*\.piles") == -signal.SIGKILL
+        bucket.put(f"tmp/{name_sets(tmp_path)}/set-00000.piles", b"left")
+        write = partial(shuffle, source, output)
+    bucket.proxy.answer(bucket.requests["delete"], *bucket.refusal[:2], times=10**6)
+    way = rf"/tmp/recshuf-piles-.*{bucket.refusal[2]}.*; recshuf clean {bucket.url}/tmp/ lists and removes"
+    with pytest.warns(RecshufWarning, match=way):
+        write()
+    bucket.proxy.clear()
+    assert {path.name for path in tmp_path.iterdir()} >= {"out", ".out.recshuf.json"}
+    assert not (tmp_path / ".out.recshuf").exists()
+    assert bucket.list_keys("tmp/recshuf-piles-")
+    assert call("clean", f"{bucket.url}/tmp/", "--yes").stdout.endswith(b"\nremoved\n")
+    check_whole(bucket, {})
+
+
+def name_sets(folder: Path) -> str:
+    """Return the name of the prefix that a run to ``out`` in a folder has chosen for its sets."""
+    sets: str = read_journal(folder / "out")[0]["piles"]
+    return sets.rstrip("/").rpartition("/")[2]
 
 
 @pytest.mark.parametrize(

@@ -187,15 +187,32 @@ class StoreBucket(StorePlace):
     def _put(self, snapshot: Snapshot, number: int) -> Snapshot | None:
         made = replace(self._add_footers(snapshot), number=number, mark=self._mark)
         key = self._url.join(name_snapshot(number)).key
+        before = self.bucket.requests.retries
         try:
             etag = self.bucket.put(key, made.pack(BUCKET_VERSION), Match())
         except Conflict:
             return None
+        except OutputError as error:
+            if self._mark is not None or self.bucket.requests.retries == before:
+                raise
+            self._opened.clear()  # a request without a reply may arrive yet, so its sets stay
+            raise self._explain_doubt(error) from error
+        try:
+            is_late = number > 1 and number - 1 not in self._numbers()
+        except OutputError as error:
+            raise self._explain_doubt(error) from error
         # A writer that slept may take a number that others have used and deleted, or that of a deleted store.
-        if number > 1 and number - 1 not in self._numbers():
+        if is_late:
             self.bucket.delete_if(key, etag)
             return None
         return made
+
+    def _explain_doubt(self, error: OutputError) -> OutputError:
+        """Return the error for a snapshot that may be in place, after that of a request."""
+        return OutputError(
+            f"{str(error).partition('; ')[0]}; the records may be in the store all the same: see recshuf store info "
+            f"{self.name}, and write them again only if they are not"
+        )
 
     def collect(self) -> list[str]:
         """Delete snapshots that were replaced long ago, and sets that are as old and that no snapshot refers to.

@@ -146,6 +146,33 @@ def test_an_upload_that_is_begun_twice_is_not_left_open(bucket: AnyBucket) -> No
     assert not bucket.lists_uploads or bucket.list_uploads() == [other]
 
 
+@pytest.mark.usefixtures("no_pauses")
+@pytest.mark.parametrize("fails", ["before", "after", "later"])
+def test_an_append_that_may_be_in_place_is_told(bucket: AnyBucket, call: Run, fails: str) -> None:
+    """The store fails when the snapshot is put: nothing arrives, it arrives without a reply, or only what follows fails."""
+    url = f"{bucket.url}/store"
+    make_golden(url)
+    snapshot = r"(PUT|POST) .*snapshot-000004"
+    if fails == "after":
+        bucket.proxy.lose_reply(snapshot)
+    if fails == "later":
+        bucket.proxy.call(snapshot, lambda: bucket.proxy.answer("", *bucket.refusal[:2], times=10**6))
+    else:
+        bucket.proxy.answer(snapshot, 503, "SlowDown", times=10**6)
+    told = f"; the records may be in the store all the same: see recshuf store info {url}, and write them again only"
+    with pytest.raises(OutputError, match=told), recshuf.PileStore(url).update() as update:
+        update.append(make_table(2 * ROWS), time=7)
+    bucket.proxy.clear()
+    times = [one["time"] for one in json.loads(call("store", "info", url, "--json").stdout)["sets"]]
+    assert (7 in times) == (fails != "before")
+    assert sum("append-" in key for key in bucket.list_keys("store/sets/")) == 1  # it may arrive yet
+    if fails == "before":
+        assert b"removed" in call("clean", url, "--yes").stdout
+        with recshuf.PileStore(url).update() as update:
+            update.append(make_table(2 * ROWS), time=7)
+    assert read_ids(url) == list(range(3 * ROWS))
+
+
 def test_what_is_no_store_is_left_alone(bucket: AnyBucket, tmp_path: Path, call: Run) -> None:
     bucket.put("store/other.txt", b"x")
     (tmp_path / "in.txt").write_text("a\nb\n")

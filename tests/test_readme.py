@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 PROJECT = Path(__file__).resolve().parent.parent
 README = (PROJECT / "README.md").read_text(encoding="utf-8")
+PAGES = [*sorted(PROJECT.glob("*.md")), *sorted(PROJECT.glob("docs/*.md"))]
 
 
 def blocks(language: str) -> list[str]:
@@ -83,10 +84,31 @@ def test_format_table_names_every_format_and_suffix(name: str):
         assert word in row
 
 
-def test_links_lead_somewhere():
-    links = re.findall(r"\]\((?!https?://)([^)#]+)\)", README)
-    assert links
-    assert all((PROJECT / link).exists() for link in links)
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of the headings of a page, as GitHub makes them."""
+    prose = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.*)$", prose, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path):
+    links = re.findall(r"\]\((?!https?://)([^)#]*)(?:#([^)]+))?\)", page.read_text(encoding="utf-8"))
+    targets = [((page.parent / path).resolve() if path else page, anchor) for path, anchor in links]
+    assert [path for path, _ in targets if not path.exists()] == []
+    assert [(path, anchor) for path, anchor in targets if anchor and anchor not in anchors(path)] == []
+
+
+def test_architecture_names_files_that_exist():
+    """A name without a folder that leads nowhere is one beside the file that stands before it in its line."""
+    missing = []
+    for line in (PROJECT / "docs" / "architecture.md").read_text(encoding="utf-8").splitlines():
+        folders = [PROJECT, PROJECT / "recshuf"]
+        for name in re.findall(r"`([\w./]+(?:\.py|/))`", line):
+            found = [folder / name for folder in folders if (folder / name).exists()]
+            missing += [] if found else [name]
+            folders[2:] = [path.parent for path in found[:1]]
+    assert missing == []
 
 
 @pytest.mark.slow

@@ -6,11 +6,13 @@ import re
 import shlex
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import recshuf
 from recshuf.cli.commands import commands
 from recshuf.formats import OWN_FORMATS, load_format
 
@@ -109,6 +111,14 @@ def test_architecture_names_files_that_exist():
             missing += [] if found else [name]
             folders[2:] = [path.parent for path in found[:1]]
     assert missing == []
+
+
+@pytest.mark.parametrize(
+    ("page", "report"), [("verify", recshuf.VerifyReport), ("check", recshuf.CheckReport)]
+)
+def test_page_has_all_keys_of_the_report(page: str, report: Any):
+    keys = re.findall(r"^\| (`.*?`) \|", (PROJECT / "docs" / f"{page}.md").read_text("utf-8"), re.MULTILINE)
+    assert {field.name for field in fields(report)} <= set(re.findall(r"\w+", " ".join(keys)))
 
 
 @pytest.mark.slow

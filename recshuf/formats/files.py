@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from recshuf.errors import InputError, RecshufError
 from recshuf.interfaces import Sink, Target
+from recshuf.records.conforming import MisfitError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -37,10 +38,18 @@ def explained(
         yield
     except RecshufError:
         raise
+    except MisfitError as error:
+        raise explain_misfit(error, name, place() if callable(place) else place) from error
     except faults as error:
         said = " ".join(str(error).split())[:300]
         place = place() if callable(place) else place
         raise InputError(name, f"{problem}: {said}", place=place, remedy=remedy) from error
+
+
+def explain_misfit(error: MisfitError, name: str, place: str | None) -> InputError:
+    """Return the error for a value that the type which unites those of its column in all inputs does not hold."""
+    problem = f"a value does not fit the type that its column has in all inputs together: {error}"
+    return InputError(name, problem, place=place, remedy="correct it, or shuffle the files apart")
 
 
 def fill(handle: Handle, offset: int, into: NDArray[np.uint8]) -> int:

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 _MOST_DIGITS = {128: 38, 256: 76}
 
 
+class MisfitError(pa.ArrowInvalid):  # type: ignore[misc] # pyarrow has no types
+    """A value that the type which its column shall have does not hold."""
+
+
 def with_value_field(kind: pa.DataType, field: pa.Field) -> pa.DataType:
     """Return the list type like `kind` (list, large list, their views, fixed size) with this value field."""
     if pt.is_fixed_size_list(kind):
@@ -32,8 +36,8 @@ def conform(array: pa.Array, kind: pa.DataType) -> pa.Array:
     """Return the same values as an array of type `kind`, a type that unification found to hold them.
 
     Fields of structs are found by name, unless they have the same names in the same order; those that are missing become
-    null. Nothing is copied where types agree. `pyarrow.ArrowInvalid` says that a value does not fit,
-    such as a time outside the range of a finer unit.
+    null. Nothing is copied where types agree. `MisfitError` says that a value does not fit, such as a time outside the range
+    of a finer unit.
     """
     if array.type == kind:
         return array
@@ -60,10 +64,13 @@ def conform(array: pa.Array, kind: pa.DataType) -> pa.Array:
 def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
     if array.null_count == len(array):
         return pa.nulls(len(array), kind)
-    converted = array.cast(kind)
+    try:
+        converted = array.cast(kind)
+    except pa.ArrowInvalid as error:
+        raise MisfitError(str(error)) from error
     # Arrow does not see that a time overflows.
     if pt.is_time(array.type) and pt.is_time(kind) and not converted.cast(array.type).equals(array):
-        raise pa.ArrowInvalid(f"a time does not fit {kind}")
+        raise MisfitError(f"a time does not fit {kind}")
     return converted
 
 

@@ -17,12 +17,13 @@ import pyarrow.parquet as pq
 from recshuf.dataclass import dataclass
 from recshuf.errors import InputError, UsageError
 from recshuf.formats.compression import explain_packed
-from recshuf.formats.files import DAMAGED
+from recshuf.formats.files import DAMAGED, explain_misfit
 from recshuf.formats.parquet import MAGIC, MAGIC_ENCRYPTED
 from recshuf.formats.parquet.annotations import INT96, read_schema
 from recshuf.formats.parquet.metadata import settle
 from recshuf.formats.parquet.types import is_narrow, is_ordered, leaf_types
 from recshuf.formats.pointers import POINTER_BYTES, refuse_pointer
+from recshuf.records.conforming import MisfitError
 from recshuf.storage.reading.local import opener_of
 
 if TYPE_CHECKING:
@@ -91,6 +92,8 @@ def explained(name: str, place: str | None = None) -> Iterator[None]:
 
 def _explain(error: BaseException, name: str, place: str | None) -> InputError:
     text = " ".join(str(error).split())
+    if isinstance(error, MisfitError):
+        return explain_misfit(error, name, place)
     if isinstance(error, MemoryError):
         problem = "reading it asks for more memory than the system gives"
         remedy: str | None = (

@@ -300,3 +300,12 @@ def test_a_dictionary_makes_many_bytes_of_few(tmp_path: Path) -> None:
     """A batch takes what it takes in the file, and not what its values would."""
     given = write_dictionaries(tmp_path / "in.arrows", [["a" * 5000, "b" * 5000]], 20_000)
     recshuf.shuffle(given, tmp_path / "out.arrow", memory="64MB", workers=1, seed=1, head_count=100)
+
+
+def test_a_value_that_the_united_type_does_not_hold_is_no_damage(tmp_path: Path) -> None:
+    write(tmp_path / "a.arrow", pa.table({"n": [2**53 + 1]}))
+    write(tmp_path / "b.arrow", pa.table({"n": [0.5]}))
+    message = rf"a\.arrow: row 0: a value .*{2**53 + 1}.*; correct it, or shuffle the files apart$"
+    with pytest.raises(InputError, match=message):
+        recshuf.shuffle(tmp_path, f"{tmp_path}/out.arrow", widen=True)
+    assert not (tmp_path / "out.arrow").exists()

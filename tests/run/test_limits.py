@@ -10,6 +10,9 @@ import sys
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import recshuf
@@ -35,6 +38,16 @@ if files:
 import recshuf
 report = recshuf.shuffle(inputs, output, **options)
 print(json.dumps(report.to_json()))
+"""
+
+REFUSED = """
+import sys
+import recshuf
+from recshuf.system.memory import peak_bytes
+try:
+    recshuf.shuffle(sys.argv[1], sys.argv[2], memory="64MB")
+except MemoryError as error:
+    print(peak_bytes(), error)
 """
 
 
@@ -102,6 +115,20 @@ def test_many_copies_of_long_records_stay_within_the_limit(tmp_path: Path):
     report = shuffle_in_child([given], tmp_path / "out.txt", memory=32 * MB, seed=0, copies=[copies])
     assert (tmp_path / "out.txt").stat().st_size == copies * given.stat().st_size
     assert report["measured_peak_bytes"] <= 32 * MB + BASE
+
+
+@pytest.mark.slow
+def test_a_large_footer_counts_once_and_is_refused_before_it_is_read(tmp_path: Path):
+    table = pa.table({f"column {index}": np.arange(6000) for index in range(120)})
+    pq.write_table(table, tmp_path / "in.parquet", row_group_size=5)
+    command = [sys.executable, "-c", REFUSED, str(tmp_path / "in.parquet"), str(tmp_path / "out.parquet")]
+    child = subprocess.run(command, capture_output=True, text=True, timeout=280, check=True)
+    peak, needed = re.fullmatch(
+        r"(\d+) .*: reading its footer needs at least ([0-9.]+ MB) of .*\n", child.stdout
+    ).groups()
+    assert int(peak) <= 64 * MB + BASE
+    report = shuffle_in_child([tmp_path / "in.parquet"], tmp_path / "out.parquet", memory=needed, workers=1)
+    assert report["measured_peak_bytes"] <= int(float(needed[:-3]) * MB) + BASE
 
 
 @pytest.mark.slow

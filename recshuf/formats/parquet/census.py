@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
-from recshuf.errors import InputError, MemoryLimitError
+from recshuf.errors import InputError
 from recshuf.formats.metadata import MetadataUnion
 from recshuf.formats.parquet.annotations import FIXED
 from recshuf.formats.parquet.columns import PartitionColumns, choose_unit, fill_types, known_schema
 from recshuf.formats.parquet.dictionaries import CategoryOrder, DictionarySizes
-from recshuf.formats.parquet.file import COLUMN_BYTES, DeclaredSchemas, explained, open_footer
+from recshuf.formats.parquet.file import COLUMN_BYTES, DeclaredSchemas, check_memory, explained, open_footer
 from recshuf.formats.parquet.metadata import adopt, read_metadata, settle_copies
 from recshuf.formats.parquet.pages import GROWTH, check_pages, first_batch_rows
 from recshuf.formats.parquet.plan import (
@@ -28,7 +28,7 @@ from recshuf.records.arrays import dotted
 from recshuf.records.conforming import conform
 from recshuf.storage.reading.objects import look_ahead
 from recshuf.storage.reading.read_ahead import UNIT_BYTES
-from recshuf.system.units import format_size, round_up
+from recshuf.system.memory import release_freed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from recshuf.interfaces import InputFile, Metadata, MetadataKey, ReadOptions
 
 
+_LARGE_FOOTER = 16 << 20
 _SAMPLE_ROWS = 1024
 _SAMPLE_BYTES = 1 << 23
 _WIDTHS = (0.125, 4, 8, 12, 4, 8, 0)
@@ -65,6 +66,8 @@ class ParquetCensus:
                 raise
             self._knows = []
             self._unite(inputs)
+        if max((footer.parsed_bytes for footer in self.footers), default=0) > _LARGE_FOOTER:
+            release_freed()  # the C library keeps it for this thread, and others parse the footer again
 
     def _unite(self, inputs: Sequence[InputFile]) -> None:
         self._read_all(inputs)
@@ -202,7 +205,7 @@ class ParquetCensus:
         return choose_unit(files, self._int96_unit, self._memory_bytes)
 
     def _read(self, input_file: InputFile) -> None:
-        file, footer = open_footer(input_file, self._schemas, self._int96_unit)
+        file, footer = open_footer(input_file, self._schemas, self._int96_unit, self._memory_bytes)
         with file:
             if footer.int96_columns:
                 self._int96_unit = footer.int96_unit
@@ -227,14 +230,10 @@ class ParquetCensus:
                     self._dictionaries.add(file, footer, column)
 
     def _check_columns(self, footer: Footer, columns: list[int]) -> None:
-        """Refuse more columns than the memory limit allows before any is read."""
+        """Refuse more columns, or larger pages, than the memory limit allows before any is read."""
         count = len(footer.leaves(columns))
-        needed = footer.parsed_bytes + COLUMN_BYTES * count
-        if self._memory_bytes is not None and needed > self._memory_bytes:
-            raise MemoryLimitError(
-                f"{footer.name}: reading its {count:,} columns needs at least {format_size(round_up(needed))} of memory, "
-                f"and the limit is {format_size(self._memory_bytes)}; raise --memory"
-            )
+        needed = footer.parsed_bytes + COLUMN_BYTES * count + footer.page_bytes(columns)
+        check_memory(footer.name, f"its {count:,} columns", needed, self._memory_bytes)
 
     def _is_kept(self, name: str) -> bool:
         names, path = self._options.columns, self._options.field

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from recshuf.dataclass import dataclass
-from recshuf.errors import InputError, UsageError
+from recshuf.errors import InputError, MemoryLimitError, UsageError
 from recshuf.formats.compression import explain_packed
 from recshuf.formats.files import DAMAGED, explain_misfit
 from recshuf.formats.parquet import MAGIC, MAGIC_ENCRYPTED
@@ -25,6 +25,7 @@ from recshuf.formats.parquet.types import is_narrow, is_ordered, leaf_types
 from recshuf.formats.pointers import POINTER_BYTES, refuse_pointer
 from recshuf.records.conforming import MisfitError
 from recshuf.storage.reading.local import opener_of
+from recshuf.system.units import format_size, round_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -44,6 +45,8 @@ _PARSED = 6
 """Memory of a footer, as a multiple of its bytes in the file: 9 MB for 10,000 row groups took 47 to 62."""
 COLUMN_BYTES = 24 << 10
 """Memory of each Parquet column while it is read: 8,000 to 50,000 columns took 21 to 24 KB each."""
+_BESIDE_BYTES = 20 * 10**6
+"""What a run needs at least besides the footer, columns and pages of a file."""
 _HEAD_BYTES = 1 << 20
 """Bytes of a footer that most schemas fit."""
 _PAGE_BYTES = 1 << 20
@@ -327,10 +330,22 @@ class Footer:
         return pages + min(group_bytes, BUFFER_BYTES * leaf_count)
 
 
+def check_memory(name: str, what: str, needed: int, memory_bytes: int | None) -> None:
+    """Refuse what needs more memory than a run has; the message counts what the run needs besides, too."""
+    if memory_bytes is not None and needed > memory_bytes:
+        raise MemoryLimitError(
+            f"{name}: reading {what} needs at least {format_size(round_up(needed + _BESIDE_BYTES))} of memory, "
+            f"and the limit is {format_size(memory_bytes)}; raise --memory"
+        )
+
+
 def open_footer(
-    input_file: InputFile, schemas: DeclaredSchemas, int96_unit: str | None = None
+    input_file: InputFile,
+    schemas: DeclaredSchemas,
+    int96_unit: str | None = None,
+    memory_bytes: int | None = None,
 ) -> tuple[OpenFile, Footer]:
-    """Open a file and read its footer; the caller closes the file.
+    """Open a file and read its footer, if the memory limit allows it; the caller closes the file.
 
     The default unit of INT96 times is microseconds if Spark wrote the file, which has no finer ones; else nanoseconds.
     """
@@ -338,7 +353,11 @@ def open_footer(
     name = input_file.name
     with explained(name), cast("BinaryIO", opener_of(input_file).open_raw()) as stream:
         file_bytes = check_magic(name, stream)
-        stored = _read_schema(name, stream, file_bytes, schemas)
+        stream.seek(file_bytes - 8)
+        footer_bytes = int.from_bytes(stream.read(4), "little")
+        stored = _read_schema(name, stream, file_bytes, footer_bytes, schemas)
+    if footer_bytes < file_bytes:  # else the library tells that it is damaged
+        check_memory(name, "its footer", _PARSED * footer_bytes, memory_bytes)
     file = OpenFile(input_file)
     try:
         if stored is None:
@@ -389,11 +408,9 @@ def _find_declared(file: OpenFile, schemas: DeclaredSchemas, stored: StoredSchem
 
 
 def _read_schema(
-    name: str, stream: BinaryIO, file_bytes: int, schemas: DeclaredSchemas
+    name: str, stream: BinaryIO, file_bytes: int, footer_bytes: int, schemas: DeclaredSchemas
 ) -> StoredSchema | None:
     """Return the schema; None if the footer cannot be parsed, of which the library says more."""
-    stream.seek(file_bytes - 8)
-    footer_bytes = int.from_bytes(stream.read(4), "little")
     for most in (_HEAD_BYTES, footer_bytes):
         stream.seek(max(0, file_bytes - 8 - footer_bytes))
         head = stream.read(min(footer_bytes, most))

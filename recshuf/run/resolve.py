@@ -298,6 +298,8 @@ def _plan(
     run, plan = _plan_in_group(run, target, piles)
     if job.temp_url is not None:
         plan = replace(plan, spilled_to=str(job.temp_url))
+    if inputs.stored is not None:  # its piles are read where they lie
+        plan = replace(plan, spilled_bytes=0, peak_disk_bytes=plan.peak_disk_bytes - plan.spilled_bytes)
     plan = replace(
         _count_disk_bytes(job, plan, destination, target), features=job.features, processes=job.processes
     )

@@ -94,6 +94,16 @@ def test_an_output_that_does_not_fit_is_refused(tmp_path: Path, name: str, free:
     recshuf.shuffle(inputs, tmp_path / "out.csv")  # nobody knows the size
 
 
+def test_a_gather_needs_room_for_its_output_only(tmp_path: Path, free: list[int | None]):
+    (tmp_path / "in.txt").write_bytes((b"x" * 999 + b"\n") * 20_000)
+    recshuf.scatter(tmp_path / "in.txt", tmp_path / "store", memory="16MB")
+    free[0] = 20_000_000
+    recshuf.gather(tmp_path / "store", tmp_path / "out.txt", memory="16MB")
+    free[0] -= 1
+    with pytest.raises(DiskFullError, match=r": the output: about 20 MB needed, and .* are free"):
+        recshuf.gather(tmp_path / "store", tmp_path / "more.txt", memory="16MB")
+
+
 def test_spilled_records_count_where_they_go(tmp_path: Path, free: list[int | None]):
     """80 MB at a limit of 64 MB: on one file system both count, on two each for itself."""
     (tmp_path / "in.txt").write_bytes((b"x" * 99 + b"\n") * 800_000)

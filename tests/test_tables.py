@@ -56,6 +56,9 @@ HOLDERS: dict[str, Callable[[pa.Table], object]] = {
     "dataset": lambda table: pads.dataset(table.to_batches(max_chunksize=90)),
     "reader": lambda table: table.to_reader(max_chunksize=90),
     "pandas": lambda table: _import("pandas", lambda _: table.to_pandas()),
+    "extended": lambda table: _import(
+        "pandas", lambda pandas: type("Frame", (pandas.DataFrame,), {})(table.to_pandas())
+    ),
     "polars": lambda table: _import("polars", lambda polars: polars.from_arrow(table)),
     "duckdb": lambda table: _import("duckdb", lambda duckdb: duckdb.from_arrow(table)),
     "datasets": lambda table: _import("datasets", lambda datasets: datasets.Dataset(table)),

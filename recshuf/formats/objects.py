@@ -33,7 +33,7 @@ def name_table(value: object, place: int) -> TableName | None:
         return value
     if isinstance(value, str | bytes | os.PathLike):
         return None
-    package, kind = type(value).__module__.partition(".")[0], type(value).__name__
+    package, kind = _name_package(type(value)), type(value).__name__
     if package == "polars" and kind == "LazyFrame":
         raise UsageError("inputs: polars.LazyFrame is a plan, and holds no records; collect() it")
     if package == "pyarrow" and kind == "Scanner":
@@ -58,6 +58,12 @@ def name_table(value: object, place: int) -> TableName | None:
     return TableName(f"<{word} {place}>", table, value)
 
 
+def _name_package(kind: type) -> str:
+    """Return the package of a class; of a frame that another package has extended, that of the frame."""
+    names = [base.__module__.partition(".")[0] for base in kind.__mro__]
+    return next((name for name in names if name in _FRAMES), names[0])
+
+
 def _open_table(value: Any, package: str, place: int) -> _Table | None:
     if package == "datasets" and hasattr(value, "with_format"):
         return _HuggingFace(value, f"<dataset {place}>")
@@ -65,7 +71,8 @@ def _open_table(value: Any, package: str, place: int) -> _Table | None:
         return _ArrowDataset(value)
     if not hasattr(value, "__arrow_c_stream__") and not _is_batch(value):
         return None
-    shown = f"inputs: {package}.{type(value).__name__} is one column, and no table"
+    owner = type(value).__module__.partition(".")[0]
+    shown = f"inputs: {owner}.{type(value).__name__} is one column, and no table"
     if package in _FRAMES and not hasattr(value, "columns"):
         raise UsageError(f"{shown}; give to_frame() of it")
     if package == "polars" and "Object" in map(str, value.dtypes):

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from recshuf.errors import UsageError
-from recshuf.records.arrays import check_path, dotted, find_value, wrap_values
+from recshuf.records.arrays import check_path, dotted, find_value, list_known, wrap_values
 from recshuf.records.provenance import find_origins, unpack_provenance
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def _check_names(wanted: Sequence[str], schema: pa.Schema) -> None:
         column = name if name in known else dotted(name).split(".")[0]
         if column not in known:
             raise UsageError(
-                f"columns: no column {name!r} in the store; it has {', '.join(map(repr, known))}"
+                f"columns: no column {name!r} in the store; it has {list_known(name, known, repr)}"
             )
         if known.count(column) > 1:
             raise UsageError(

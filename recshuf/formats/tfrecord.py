@@ -24,6 +24,7 @@ from recshuf.formats.lines.cutting import SCHEMA, view_records
 from recshuf.formats.lines.files import BlockReader, CutFragment, FramedCutter
 from recshuf.formats.lines.sink import LineTarget, take_values
 from recshuf.formats.lines.source import LineLayout, LineSource
+from recshuf.formats.options import CHOOSE_ONE, MOST_LISTED, shorten
 from recshuf.interfaces import BadRecords, Decoder, Format, TableDecoder, Traits
 from recshuf.records.arrays import wrap_values
 
@@ -242,9 +243,9 @@ def _check_schema(schema: pa.Schema) -> None:
     """Raise `ConversionError` unless a table form is one column of bytes or strings."""
     kinds = [field.type.value_type if pa.types.is_dictionary(field.type) else field.type for field in schema]
     if len(kinds) != 1 or kinds[0] not in _TYPES:
-        given = ", ".join(f"{one.name!r} of {one.type}" for one in schema) or "none"
+        given = shorten([f"{one.name!r} of {one.type}" for one in schema], most=MOST_LISTED) or "none"
         problem = f"TFRecord holds one column of bytes, not {given}"
-        remedy = "choose one with --columns, or write Parquet or JSONL"
+        remedy = f"{CHOOSE_ONE}, or write Parquet or JSONL"
         raise ConversionError(schema.names[0] if schema.names else "", problem, remedy=remedy)
 
 

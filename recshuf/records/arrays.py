@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import pyarrow.types as pt
 from recshuf.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -35,6 +36,8 @@ _VALUE_BITS: dict[int, int] = {
 }
 FLAT = frozenset({*_VALUE_BITS, *(kind.id for kind in (*_NARROW[:2], *_WIDE[:2]))})
 """Ids of types of text, bytes, numbers and days: they have no parameters, and nothing inside."""
+_MOST_KNOWN = 20
+"""Names that a message lists."""
 _LIST_VIEWS = {pa.list_view(pa.int8()).id, pa.large_list_view(pa.int8()).id}
 
 
@@ -223,8 +226,21 @@ def dotted(path: str) -> str:
     return path.strip("/").replace("/", ".")
 
 
+def list_known(
+    name: str, known: Iterable[str], show: Callable[[str], str] = str, *, most: int = _MOST_KNOWN
+) -> str:
+    """Return the known names for a message about an unknown one; of more than `most` those like it, or the first.
+
+    >>> list_known("lable", ["label", "id"]), list_known("lable", ["id", *map(str, range(30)), "label"], repr)
+    ('label, id', "'label', ...")
+    """
+    names = list(known)
+    shown = names if len(names) <= most else get_close_matches(name, names) or names[:_MOST_KNOWN]
+    return (", ".join(map(show, shown)) or "none") + (", ..." if len(names) > len(shown) else "")
+
+
 def unknown_column(name: str, columns: Iterable[str]) -> UsageError:
-    return UsageError(f"there is no column {name!r}; there are: {', '.join(columns) or 'none'}")
+    return UsageError(f"there is no column {name!r}; there are: {list_known(name, columns)}")
 
 
 def find_nulls(batch: pa.RecordBatch) -> set[str]:

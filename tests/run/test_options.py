@@ -128,6 +128,13 @@ REFUSED: dict[str, list[tuple[str, dict[str, Any], str]]] = {
         ),
     ],
 }  # fmt: skip
+WIDE = [
+    ("csv", "columns"),
+    ("csv", "group_by"),
+    ("parquet", "columns"),
+    ("parquet", "group_by"),
+    ("store", "columns"),
+]
 STORED: list[tuple[dict[str, Any], str]] = [
     ({"split": {"a": 0.5, "b": 0.5}, "split_by": "usr"}, "^split_by: no record has a value of 'usr'; name a field that some have"),
     ({"split_by": "user"}, "^split_by: is used with split only; give that, too"),
@@ -240,3 +247,24 @@ def test_an_option_that_does_not_fit_the_formats_is_named(
         except recshuf.errors.RecshufError as error:
             said = str(error) if isinstance(error, UsageError) else ""
         assert bool(re.search(f"^{message}", said)) != fits(given, to), (given, to, said)
+
+
+@pytest.mark.parametrize(("kind", "option"), WIDE)
+def test_an_unknown_name_among_thousands_is_told_with_those_like_it(
+    tmp_path: Path, kind: str, option: str
+) -> None:
+    table = pa.table({f"column{number}": [1] for number in range(2000)})
+    path = tmp_path / f"in.{kind}"
+    if kind == "csv":
+        path.write_text(",".join(table.column_names) + "\n" + ",".join(["1"] * 2000) + "\n")
+    elif kind == "parquet":
+        pq.write_table(table, path)
+    else:
+        recshuf.scatter(table, path)
+    with pytest.raises(UsageError, match=r"'?column\d+'?, .*, \.\.\.") as caught:
+        _ = (
+            recshuf.PileLoader(path, batch_size=1, columns=["colunm7"])
+            if kind == "store"
+            else recshuf.shuffle(path, tmp_path / f"out.{kind}", **{option: "colunm7"})
+        )
+    assert len(str(caught.value)) < 600

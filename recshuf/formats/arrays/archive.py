@@ -23,9 +23,9 @@ from recshuf.errors import InputError, UsageError
 from recshuf.formats.arrays.fixed import ArraySink, ArraySource
 from recshuf.formats.arrays.layout import ArchiveLayout, Array, read_header
 from recshuf.formats.files import DAMAGED, FileTarget, explained
-from recshuf.formats.options import DATASETS, KEEP_OTHERS
+from recshuf.formats.options import DATASETS, KEEP_OTHERS, MOST_LISTED, shorten, write_flag
 from recshuf.interfaces import RowFragment, open_raw
-from recshuf.records.arrays import wrap_values
+from recshuf.records.arrays import list_known, wrap_values
 from recshuf.system.files import BehindFile
 
 if TYPE_CHECKING:
@@ -180,7 +180,9 @@ def _choose(file_name: str, arrays: Mapping[str, Array], options: ReadOptions) -
     if datasets is not None:
         found = {wanted: [wanted] if wanted in arrays else match(arrays, wanted) for wanted in datasets}
         if unknown := [wanted for wanted in found if not found[wanted]]:
-            raise UsageError(f"no array {unknown[0]!r} in {file_name}; there are {', '.join(arrays)}")
+            raise UsageError(
+                f"no array {unknown[0]!r} in {file_name}; there are {list_known(unknown[0], arrays)}"
+            )
         names = [*dict.fromkeys(name for some in found.values() for name in some)]
     by_length: dict[int, list[str]] = {}
     for name in names:
@@ -197,9 +199,12 @@ def _choose(file_name: str, arrays: Mapping[str, Array], options: ReadOptions) -
     is_free = KEEP_OTHERS.of(options) and datasets is None
     if len(by_length) > 1 and not is_free:
         rows = {name: arrays[name].rows for name in names}
-        lengths = ", ".join(f"{name} {'a single value' if n < 0 else f'{n:,}'}" for name, n in rows.items())
-        remedy = f"choose those of the record, as --datasets {','.join(commonest)}; --keep-others copies the rest to every shard"
-        raise InputError(file_name, f"holds arrays of several lengths: {lengths}", remedy=remedy)
+        lengths = [f"{name} {'a single value' if n < 0 else f'{n:,}'}" for name, n in rows.items()]
+        problem = f"holds arrays of several lengths: {shorten(lengths, most=MOST_LISTED)}"
+        flag = write_flag(commonest)
+        chosen = f"choose those of the record{f', as {flag}' if flag else ' with --datasets'}"
+        remedy = f"{chosen}; --keep-others copies the rest to every shard"
+        raise InputError(file_name, problem, remedy=remedy)
     return {name: arrays[name] for name in commonest}
 
 

@@ -141,7 +141,7 @@ def _open_npy(file: InputFile) -> Array:
         head = stream.peek(len(MAGIC))
         if not head.startswith(MAGIC):
             problem = "has no header of NumPy" if head else "is empty (0 bytes), not an array of NumPy"
-            remedy = "a dump of numbers alone is read with --format binary and --record-bytes BYTES"
+            remedy = "a dump of numbers alone is read with --format binary and --dtype TYPE or --record-bytes BYTES"
             raise InputError(file.name, problem, remedy=remedy)
         array = read_header(file.name, None, stream)
         byte_count = stream.seek(0, io.SEEK_END) - array.start
@@ -149,7 +149,7 @@ def _open_npy(file: InputFile) -> Array:
         problem = "holds a single value, and no records along an axis"
         raise InputError(file.name, problem, remedy="leave it out")
     if byte_count != array.byte_count:
-        problem = f"holds {byte_count:,} bytes behind its header, and {array.rows:,} records take {array.byte_count:,}"
+        problem = f"holds {max(0, byte_count):,} bytes behind its header, and {array.rows:,} records take {array.byte_count:,}"
         raise InputError(file.name, problem, remedy=DAMAGED)
     return array
 

@@ -20,6 +20,7 @@ import pyarrow as pa
 from recshuf.errors import ConversionError, InputError
 from recshuf.formats.arrays import MAGIC
 from recshuf.formats.files import explained
+from recshuf.formats.options import CHOOSE_ONE
 from recshuf.interfaces import TableDecoder
 from recshuf.records.arrays import view_bytes, wrap_values
 
@@ -111,7 +112,7 @@ def find_layout(schema: pa.Schema, name: str) -> Layout:
         remedy = "choose --to jsonl or --to parquet"
     elif len(schema) != 1 and name != "npz":
         problem = f"an array holds one column, and there are {len(schema)}"
-        remedy = "choose one with --columns, or choose --to npz or --to hdf5"
+        remedy = f"{CHOOSE_ONE}, or choose --to npz or --to hdf5"
     if problem:
         raise ConversionError("", problem, remedy=remedy)
     arrays = tuple(_lay_out(field, is_npy=name != "binary") for field in schema)

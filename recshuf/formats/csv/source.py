@@ -20,6 +20,7 @@ from recshuf.formats.lines.cutting import CRLF, MARK, cut_batches, view_records
 from recshuf.formats.lines.files import BlockReader
 from recshuf.formats.lines.source import LineLayout, LineSource, count_batch_records
 from recshuf.interfaces import Fragment, Joined
+from recshuf.records.arrays import list_known
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -219,7 +220,8 @@ class CsvSource(LineSource):
 def _check_columns(columns: Sequence[str], headers: Sequence[Sequence[str]]) -> None:
     known = list(dict.fromkeys(name for names in headers for name in names))
     if lacking := [name for name in columns if name not in known]:
-        raise UsageError(f"no column {lacking[0]!r} in the inputs; there are {', '.join(map(repr, known))}")
+        listed = list_known(lacking[0], known, repr)
+        raise UsageError(f"no column {lacking[0]!r} in the inputs; there are {listed}")
 
 
 def _unclosed_error(name: str, line: int) -> InputError:

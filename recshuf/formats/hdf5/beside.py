@@ -16,7 +16,7 @@ from recshuf.formats.hdf5.chunks import SizeLimit, ValueGuard
 from recshuf.formats.hdf5.contents import content_of, read_stamp, reading
 from recshuf.formats.hdf5.inventory import find_scalar_obstacle
 from recshuf.formats.hdf5.roles import SAME_VARIABLES, SHAPE, is_of_variables
-from recshuf.formats.hdf5.signs import LEAVE_OUT, shorten
+from recshuf.formats.hdf5.signs import LEAVE_OUT
 from recshuf.formats.hdf5.storage import check_access, check_chunks, read_column, read_storage
 from recshuf.formats.hdf5.template import BOOKKEEPING, make_buffer, read_pieces
 from recshuf.formats.hdf5.types import (
@@ -27,7 +27,7 @@ from recshuf.formats.hdf5.types import (
     holds_variable_length,
 )
 from recshuf.formats.meaning import Weight, describe, is_counted, weigh
-from recshuf.formats.options import DATASETS, OTHERS
+from recshuf.formats.options import DATASETS, OTHERS, shorten
 from recshuf.interfaces import MetadataKey
 
 if TYPE_CHECKING:

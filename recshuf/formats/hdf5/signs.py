@@ -6,7 +6,6 @@ A file does not say what its rows are. What looks as if shuffling would tear it 
 from __future__ import annotations
 
 import re
-import shlex
 from fnmatch import fnmatchcase
 from posixpath import commonpath
 from typing import TYPE_CHECKING, NamedTuple
@@ -25,6 +24,7 @@ from recshuf.formats.hdf5.roles import (
     is_of_variables,
     propose_without,
 )
+from recshuf.formats.options import shorten, write_flag
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from recshuf.formats.hdf5.contents import Contents
 
 
-_MOST_SHOWN = 3
-_MOST_PROPOSED = 12
 LEAVE_OUT = "name the datasets of the record with --datasets, without --keep-others"
 _NUMBER = re.compile(
     r"[^/]+(?=\.(?:jpe?g|png|bmp|tiff?|npy|txt|wav|flac|mp3|nii|dcm)(?:/|$))"
@@ -50,22 +48,8 @@ _PAIR = re.compile(r"(?:.*/)?obsp/[^/]+")
 _STARTS = re.compile(r"offset|start|begin|ptr|first", re.IGNORECASE)
 
 
-def shorten(names: Sequence[str], count: int | None = None) -> str:
-    """Return the first names and the number of further ones, of `count` in all, for a message."""
-    shown = names[:_MOST_SHOWN]
-    rest = (len(names) if count is None else count) - len(shown)
-    return ", ".join(shown) + (f" and {rest} more" if rest else "")
-
-
-def _write_flag(names: Sequence[str]) -> str | None:
-    """Return an option that names datasets, as a shell takes it; None if that is not possible, or too long."""
-    if len(names) > _MOST_PROPOSED or any("," in name or not name.isprintable() for name in names):
-        return None
-    return f"--datasets {shlex.quote(','.join(names))}"
-
-
 def _such_as(names: Sequence[str]) -> str:
-    flag = _write_flag(names)
+    flag = write_flag(names)
     return "" if flag is None else f", such as {flag}"
 
 
@@ -143,7 +127,7 @@ def _refuse_samples(contents: Contents, samples: Sequence[_Family]) -> None:
     patterns = [_NUMBER.sub("*", first) + "*" * first.endswith("/") for first in firsts]
     matched = {path for path in contents.arrays if any(fnmatchcase(path, each) for each in patterns)}
     has_one_length = len({contents.shapes[path][0] for path in members}) == 1
-    flag = _write_flag(patterns) if has_one_length and matched == members else None
+    flag = write_flag(patterns) if has_one_length and matched == members else None
     raise InputError(contents.name, problem, remedy=f"{remedy}, or insist with {flag}" if flag else remedy)
 
 

@@ -26,6 +26,7 @@ from recshuf.errors import ConversionError, InputError
 from recshuf.formats.files import FileSink, FileTarget, fill, write_all
 from recshuf.formats.lines.cutting import view_records
 from recshuf.formats.megatron import CODES, MAGIC
+from recshuf.formats.options import CHOOSE_ONE
 from recshuf.interfaces import InputSummary, RowFragment, Source, TableDecoder, open_input
 from recshuf.records.arrays import is_any_list
 from recshuf.system.files import BehindFile
@@ -315,7 +316,7 @@ def find_layout(schema: pa.Schema, wanted: str | None) -> MegatronLayout:
     is_known = "tokens" in schema.names and {*schema.names} <= {"tokens", "lengths", "modes"}
     if not is_known and len(schema) != 1:
         problem = f"megatron holds one column of tokens, and there are {len(schema)}"
-        raise ConversionError("", problem, remedy="choose one with --columns, or choose --to parquet")
+        raise ConversionError("", problem, remedy=f"{CHOOSE_ONE}, or choose --to parquet")
     field = schema.field("tokens" if is_known else 0)
     if not is_any_list(field.type):
         problem = f"megatron holds lists of numbers, not {field.type}"
@@ -325,7 +326,9 @@ def find_layout(schema: pa.Schema, wanted: str | None) -> MegatronLayout:
     name = wanted or {"float": "float32", "double": "float64"}.get(said, said)
     if name not in codes:
         problem = f"megatron does not hold tokens of type {name}"
-        raise ConversionError(field.name, problem, remedy="give --token-type int32, or int64")
+        raise ConversionError(
+            field.name, problem, remedy="give --token-type int32 or int64, or choose --to parquet"
+        )
     return MegatronLayout(codes[name], "modes" in schema.names, "lengths" not in schema.names)
 
 
@@ -355,7 +358,9 @@ def _flatten(
         column = batch.column(place).cast(pa.large_list(pa.from_numpy_dtype(dtype.newbyteorder("="))))
     except pa.ArrowInvalid as error:
         problem = f"is not of type {dtype.name}: {error}"
-        raise ConversionError(name, problem, remedy="give another --token-type") from error
+        raise ConversionError(
+            name, problem, remedy="give another --token-type, or choose --to parquet"
+        ) from error
     values = column.flatten()
     if column.null_count or values.null_count:
         raise ConversionError(name, "megatron holds no nulls", remedy="choose --to parquet")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING
@@ -13,7 +12,7 @@ from recshuf.errors import InputError, UsageError
 from recshuf.formats.parquet.annotations import merge_marks, name_type, with_marks
 from recshuf.formats.parquet.metadata import merge
 from recshuf.formats.parquet.types import dense_type, is_extension
-from recshuf.records.arrays import is_list_view, is_variable_list, split_path, storage_of
+from recshuf.records.arrays import is_list_view, is_variable_list, list_known, split_path, storage_of
 from recshuf.records.conforming import with_value_field
 
 if TYPE_CHECKING:
@@ -115,10 +114,8 @@ def pick_columns(schema: pa.Schema, options: ReadOptions, added: Collection[str]
     for name in options.columns or ():
         places = schema.get_all_field_indices(name)
         if not places and name not in added:
-            known = [*names, *added]
-            near = difflib.get_close_matches(name, known) or known[:20]
-            listed = ", ".join(map(repr, near)) + (", ..." if len(known) > len(near) else "")
-            raise UsageError(f"no column {name!r} in the inputs; there are {listed or 'none'}")
+            listed = list_known(name, [*names, *added], repr, most=0)
+            raise UsageError(f"no column {name!r} in the inputs; there are {listed}")
         picks += places or [name]
     if options.columns is None:
         picks = [*range(len(names)), *added]

@@ -35,6 +35,7 @@ from recshuf.formats.lines.cutting import (
 )
 from recshuf.formats.lines.sink import LineTarget, take_values
 from recshuf.formats.lines.source import LineLayout, LineSource
+from recshuf.formats.options import CHOOSE_ONE, MOST_LISTED, shorten
 from recshuf.formats.values import find_invalid
 from recshuf.interfaces import BadRecords, ReadOptions, TableDecoder
 
@@ -105,16 +106,15 @@ class TextDecoder(TableDecoder):
             self._names[input_index],
             "is not UTF-8",
             place=f"record {row + 1}" if self._has_several_lines else f"line {row + self._header_lines + 1}",
-            remedy='give --schema with {"text": "binary"} to keep it as bytes',
+            remedy='give --schema FILE with {"text":"binary"} to keep it as bytes',
         )
 
     def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         values = self._strip(batch)
         kind = self.schema.field(0).type
         if kind in (pa.string(), pa.binary()) and view_records(values)[0].size > _LARGEST_STRING_BYTES:
-            raise ConversionError(
-                COLUMN, f"more than 2 GiB in one batch of {kind}", remedy=f"give --schema with large_{kind}"
-            )
+            remedy = f'give --schema FILE with {{"text":"large_{kind}"}}'
+            raise ConversionError(COLUMN, f"more than 2 GiB in one batch of {kind}", remedy=remedy)
         return pa.RecordBatch.from_arrays([values.cast(kind)], schema=self.schema)
 
     def _strip(self, batch: pa.RecordBatch) -> pa.LargeBinaryArray:
@@ -124,14 +124,14 @@ class TextDecoder(TableDecoder):
 def _check_schema(schema: pa.Schema) -> None:
     """Raise `ConversionError` unless a table form is one column of strings or bytes."""
     if len(schema) != 1:
-        names = ", ".join(repr(name) for name in schema.names)
+        names = shorten(list(map(repr, schema.names)), most=MOST_LISTED)
         problem = f"text holds one column, not {len(schema)} ({names})"
-        remedy = "choose one with --columns, or --datasets (HDF5), or write JSONL or Parquet"
+        remedy = f"{CHOOSE_ONE}, or write JSONL or Parquet"
         raise ConversionError(schema.names[0] if schema.names else "", problem, remedy=remedy)
     kind = schema.field(0).type
     value_kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     if value_kind not in _TEXT_TYPES:
-        remedy = "choose another with --columns, or --datasets (HDF5), or write JSONL"
+        remedy = "choose another with --columns, or --datasets (HDF5, npz), or write JSONL"
         raise ConversionError(schema.names[0], f"text holds strings or bytes, not {kind}", remedy=remedy)
 
 

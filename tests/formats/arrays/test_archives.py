@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import zipfile
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +18,8 @@ from tests.support.formats.file_suite import refused
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from tests.conftest import Run
 
 ROWS = 400
 NUMBERS = np.arange(ROWS)
@@ -85,6 +89,37 @@ def test_arrays_of_other_lengths_are_refused_left_out_or_copied(tmp_path: Path) 
         other,
         datasets="id,image",
     )
+
+
+def test_the_message_about_lengths_can_be_followed_whatever_the_names_and_their_number(
+    tmp_path: Path, call: Run
+) -> None:
+    """A shell takes the option as it is shown; of thousands of arrays, as `savez` makes of a list, some are named."""
+    save(tmp_path / "in.npz", {"my id": NUMBERS, "it's": NUMBERS, "other": NUMBERS[:9]})
+    command = (tmp_path / "in.npz", "-o", tmp_path / "out.npz")
+    found = re.search(r"of the record, as (--datasets .*); --keep-others", call(*command).stderr.decode())
+    assert found is not None
+    assert call(*command, *shlex.split(found[1])).returncode == 0
+    assert np.load(tmp_path / "out.npz").files == ["my id", "it's"]
+    save(tmp_path / "many.npz", {f"array {number}": np.zeros(number % 3 + 1) for number in range(2000)})
+    for options, said in (
+        ({}, "array 11 3 and 1,988 more; choose"),
+        ({"datasets": "aray 7"}, "there are array 7, "),
+    ):
+        with pytest.raises((InputError, UsageError), match=said) as caught:
+            recshuf.shuffle(tmp_path / "many.npz", tmp_path / "x.npz", **options)
+        assert len(str(caught.value)) < 600
+
+
+@pytest.mark.parametrize("to", ["npy", "text", "tfrecord", "megatron"])
+def test_one_of_several_arrays_is_chosen_as_the_message_says(tmp_path: Path, to: str) -> None:
+    source = save(
+        tmp_path / "in.npz", {"id": NUMBERS, "text": ARRAYS["name"], "tokens": np.ones((ROWS, 3), "i4")}
+    )
+    output = tmp_path / ("out.bin" if to == "megatron" else "out")
+    refused(ConversionError, r"or datasets \(HDF5, npz\), or ", source, output, to=to)
+    chosen = {"npy": "id", "megatron": "tokens"}.get(to, "text")
+    recshuf.shuffle(source, output, to=to, datasets=chosen, verify=True)
 
 
 def test_archives_become_tables_and_tables_archives(tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ DAMAGE: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "shape": (lambda content: content.replace(b"(500,)", b"(-50,)"), "header that is damaged"),
     "key": (lambda content: content.replace(b"'descr'", b"'dexcr'"), "header that is damaged"),
     "objects": (lambda content: content.replace(b"'<i8'", b"'|O' "), "holds Python objects"),
-    "numbers": (lambda content: content[128:], "has no header of NumPy; .*format='binary' and record_bytes=BYTES"),
+    "numbers": (lambda content: content[128:], "has no header of NumPy; .*format='binary' and dtype=TYPE or"),
 }  # fmt: skip
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from recshuf.errors import ConversionError, InputError, UsageError
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from recshuf.interfaces import Source
+    from tests.conftest import Run
 
 
 def decode(source: Source) -> pa.Table:
@@ -56,6 +59,20 @@ def test_a_schema_that_text_cannot_have_is_a_usage_error(tmp_path: Path) -> None
             source.decoder()
 
 
+def test_the_message_about_invalid_utf8_shows_a_schema_file_that_works(tmp_path: Path, call: Run) -> None:
+    (tmp_path / "in.txt").write_bytes(b"a\n\xff\n")
+    command = (tmp_path / "in.txt", "-o", tmp_path / "out.parquet")
+    result = call(*command)
+    assert result.returncode == 1
+    found = re.search(
+        r"in\.txt: line 2: is not UTF-8; give --schema FILE with (\{.*\}) to", result.stderr.decode()
+    )
+    assert found is not None
+    (tmp_path / "schema.json").write_text(found[1])
+    assert call(*command, "--schema", tmp_path / "schema.json").returncode == 0
+    assert sorted(pq.read_table(tmp_path / "out.parquet")["text"].to_pylist()) == [b"a", b"\xff"]
+
+
 def test_invalid_utf8_is_refused_with_its_line_or_set_aside(tmp_path: Path) -> None:
     for bad_rows in ([0], [1, 2], [500], [3, 998], [999]):
         lines = [b"header"] + [b"fine \xc3\xa9"] * 1000
@@ -65,7 +82,7 @@ def test_invalid_utf8_is_refused_with_its_line_or_set_aside(tmp_path: Path) -> N
         source = open_text(file, header=1)
         [batch] = read_input(source, 0, 1 << 20)
         place = f"line {7000 + bad_rows[0] + 2}"
-        with pytest.raises(InputError, match=rf'in.txt: {place}: .*{{"text": "binary"}}'):
+        with pytest.raises(InputError, match=rf'in.txt: {place}: .*{{"text":"binary"}}'):
             source.decoder().observe(batch, 0, 7000)
         bad = open_text(file, header=1, sets_bad_aside=True).decoder().observe(batch, 0, 7000)
         assert bad is not None

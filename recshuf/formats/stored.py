@@ -189,7 +189,8 @@ class StoredSource(Source):
 
     def decoder(self) -> Decoder:
         if self._problem:
-            raise ConversionError("", f"the records of this store have no table form: {self._problem}")
+            problem = f"the records of this store have no table form: {self._problem}"
+            raise ConversionError("", problem, remedy="then scatter the inputs anew")
         return self._format.restore_decoder(self._stored)
 
     def field_adder(self, names: Sequence[str]) -> FieldAdder | None:

@@ -253,7 +253,7 @@ class CsvDecoder(Decoder):
         if schema is not None and schema.names != list(names):
             raise UsageError(
                 f"--schema: its columns are {', '.join(map(repr, schema.names))}; "
-                f"those of the input are {', '.join(map(repr, names))}"
+                f"those of the input are {', '.join(map(repr, names))}: name all of these, in this order"
             )
         for field in schema or ():
             _check_type(field)

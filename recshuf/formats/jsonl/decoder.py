@@ -71,12 +71,16 @@ class LineMessages:
     def conflict_error(self, conflict: Conflict) -> InputError:
         """Return the error for two records whose types conflict: the later one, where users look for the mistake, first."""
         shapes = (conflict.shape, conflict.other)
-        if {shape.kind for shape in shapes} == {"integer", "float"}:
+        kinds = {shape.kind for shape in shapes}
+        if kinds == {"integer", "float"}:
             sides = [(shape.inexact or shape.fractional, _DIGITS[shape.kind]) for shape in shapes]
             remedy = TYPE_REMEDY
         else:
             sides = [(shape.seen or shape.first.position, _NOUNS[shape.kind]) for shape in shapes]
-            remedy = "give the field one type; numbers pass as string with --schema"
+            other = (
+                "numbers pass as string" if kinds.isdisjoint(("object", "array")) else "json takes any value"
+            )
+            remedy = f"give the field one type; {other} with --schema"
         *earlier, (late, late_kind) = sorted((position, kind) for position, kind in sides if position)
         return InputError(
             self._names[late.input_index],

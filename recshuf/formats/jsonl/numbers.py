@@ -37,7 +37,7 @@ _OTHERS_OR_ZERO = (
 """A text, or a number that is not zero; or a zero, to one digit of its exponent, and the rest of it."""
 _NULL_REMEDY = "write it as null or as a string"
 _LONGEST, _LONGEST_END = "decimal128(38, 0)", 10**38
-TYPE_REMEDY = f"give the field a type with --schema, such as string, uint64 or {_LONGEST}"
+TYPE_REMEDY = f"give the field a type with --schema: string, or, if it has no fractions, uint64 or {_LONGEST}"
 
 
 class BrokenFloat(BadRecord):
@@ -202,12 +202,11 @@ def _name_types(numbers: Sequence[int]) -> str:
     (True, 'give the field the type string with --schema')
     """
     low, high = min(numbers), max(numbers)
-    names = ["string"]
-    names += ["uint64"] if low >= 0 and high < 1 << 64 else []
+    names = ["uint64"] if low >= 0 and high < 1 << 64 else []
     names += [_LONGEST] if max(-low, high) < _LONGEST_END else []
-    if len(names) == 1:
+    if not names:
         return "give the field the type string with --schema"
-    return f"give the field a type with --schema, such as {', '.join(names[:-1])} or {names[-1]}"
+    return f"give the field a type with --schema: string, or, if it has no fractions, {' or '.join(names)}"
 
 
 def _long_integer(column: Column) -> str:

@@ -27,9 +27,13 @@ def test_records_without_a_table_form_can_be_gathered_in_their_own_format(tmp_pa
     recshuf.gather(tmp_path / "store", tmp_path / "out.jsonl")
     found = (tmp_path / "out.jsonl").read_text().splitlines()
     assert sorted(found) == sorted(path.read_text().splitlines())
-    with pytest.raises(ConversionError, match=r"no table form: .*mixed.jsonl.*line"):
+    with pytest.raises(
+        ConversionError, match=r"no table form: .*mixed.jsonl.*line.* json .* scatter .* anew$"
+    ):
         recshuf.gather(tmp_path / "store", tmp_path / "out.parquet")
     assert not (tmp_path / "out.parquet").exists()
+    recshuf.scatter(path, tmp_path / "other", schema={"a": "json"})
+    assert recshuf.gather(tmp_path / "other", tmp_path / "out.parquet", verify=True).records == 3
 
 
 def test_a_gather_gives_records_another_delimiter_and_keeps_their_separator(tmp_path: Path) -> None:

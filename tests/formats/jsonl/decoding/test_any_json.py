@@ -192,6 +192,33 @@ def test_the_message_shows_a_schema_that_works(
     assert report.records == 2 * len(PROPOSED[case])
 
 
+CONFLICTS = {
+    "an object": (["1", '{"b":2}'], {"json"}),
+    "an array": (['"x"', '["x"]', "null"], {"json"}),
+    "a boolean": (["1", "true"], {"string"}),
+    "a text": (['"x"', "1.5"], {"string"}),
+    "a fraction": (["9007199254740993", "0.5"], {"string"}),
+    "a fraction before": (["0.5", "9007199254740993"], {"string"}),
+    "digits alone": (["9007199254740993", "9223372036854775808"], {"string", "uint64", "decimal128(38, 0)"}),
+}
+
+
+@pytest.mark.parametrize("case", CONFLICTS)
+def test_each_type_that_the_message_of_a_conflict_names_takes_the_values(tmp_path: Path, case: str) -> None:
+    values, kinds = CONFLICTS[case]
+    path = tmp_path / "in.jsonl"
+    path.write_text("".join(f'{{"a":{value}}}\n' for value in values))
+    with pytest.raises(InputError, match=r"in\.jsonl: line \d, field 'a': holds ") as caught:
+        recshuf.shuffle(path, tmp_path / "out.parquet")
+    always, _, without_fractions = (
+        str(caught.value).partition("; ")[2].partition(", or, if it has no fractions, ")
+    )
+    named = always if "fraction" in case else f"{always} {without_fractions}"
+    assert {*re.findall(r"json|string|uint64|decimal128\(38, 0\)", named)} == kinds
+    for kind in kinds:
+        recshuf.shuffle(path, tmp_path / f"{kind}.parquet", schema={"a": kind}, verify=True)
+
+
 def test_names_that_may_be_data_are_told() -> None:
     decoder = JsonDecoder(["in.jsonl"], None)
     decoder.observe(batch_of([json.dumps({"a": {"m": {f"k{row}": 1}}}).encode() for row in range(250)]), 0, 0)

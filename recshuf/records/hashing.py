@@ -290,7 +290,9 @@ def _read_scalars(array: pa.Array, field: str) -> Sequence[NDArray[np.uint64]]:
         return _read_decimals(array)
     if pt.is_temporal(kind) and not pt.is_interval(kind):
         return _read_moments(array)
-    raise ConversionError(field, f"values of type {kind} cannot be compared")
+    raise ConversionError(
+        field, f"values of type {kind} cannot be compared", remedy="leave it out with --columns"
+    )
 
 
 def _widen_floats(array: pa.Array) -> NDArray[np.uint64]:

@@ -25,7 +25,7 @@ from recshuf.records.arrays import count_bytes
 from recshuf.records.batch import concat_batches
 from recshuf.records.conforming import conform
 from recshuf.storage.reading.local import read_head
-from recshuf.system.units import format_size, round_up
+from recshuf.system.units import count_of, format_size, round_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -264,7 +264,9 @@ def _look_into(file: InputFile, options: ReadOptions, known: Dictionaries) -> _F
             share = (file.stamp.size if file.stamp else 1) / max(1, first.get_total_buffer_size())
             rows, counts = max(first_rows, int(first_rows * share)), [first_rows] * (1 + (share > 2))
     if rows and not len(schema):
-        raise InputError(file.name, f"has {rows} rows but no columns, so there is nothing to shuffle")
+        raise InputError(
+            file.name, f"has {count_of(rows, 'row')} but no columns, so there is nothing to shuffle"
+        )
     row_bytes, longest = size / max(1, first_rows), max(counts, default=0)
     batch_bytes = longest * (
         row_bytes if table is not None or first is None else first.nbytes / max(1, first_rows)

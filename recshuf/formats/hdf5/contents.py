@@ -301,7 +301,9 @@ def _split_path(path: str) -> list[str]:
 
 
 def _external_link_error(contents: Contents, path: str) -> InputError:
-    remedy = "copy what it leads to into the file, or name other datasets with --datasets"
+    remedy = (
+        "copy what it leads to into the file, or name other datasets with --datasets, without --keep-others"
+    )
     return InputError(contents.name, "external links are not followed", place=f"link {path!r}", remedy=remedy)
 
 

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 BINARY_NAME = "large_binary"
 _WITH_ZONE = re.compile(r"timestamp\[(s|ms|us|ns), tz=([^\]]+)\]")
+_NO_TABLE_REMEDY = "shuffle to HDF5, or name other datasets with --datasets"
 _NUMBER_BYTES = {"i": (1, 2, 4, 8), "u": (1, 2, 4, 8), "f": (2, 4, 8), "c": (8, 16)}
 
 
@@ -86,8 +87,7 @@ def _find_item_form(tid: h5t.TypeID, field: str) -> Form:
         return _make_struct(width, [("real", 0, part), ("imag", part.width, part)])
     if kind == h5t.COMPOUND:
         return _make_struct(width, _find_members(tid, field))
-    remedy = "shuffle to HDF5, or name other datasets with --datasets"
-    raise ConversionError(field, f"{name_type(tid)} has no table form", remedy=remedy)
+    raise ConversionError(field, f"{name_type(tid)} has no table form", remedy=_NO_TABLE_REMEDY)
 
 
 def _find_members(tid: h5t.TypeID, field: str) -> list[tuple[str, int, Form]]:
@@ -229,7 +229,8 @@ class RowDecoder(TableDecoder):
                 form.decode(rows)
             except BadValueError as error:
                 place = f"row {first_row + error.row} of dataset {column.name!r}"
-                raise InputError(self._names[input_index], error.problem, place=place) from error
+                name = self._names[input_index]
+                raise InputError(name, error.problem, place=place, remedy=_NO_TABLE_REMEDY) from error
 
     def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         arrays = [form.decode(rows) for form, rows in zip(self._forms, batch.columns, strict=True)]

@@ -149,7 +149,9 @@ class _DatasetReader:
             return self._change.apply(rows)
         except BadValueError as error:
             place = f"row {start + error.row} of dataset {self._column.name!r}"
-            raise InputError(self._name, error.problem, place=place) from error
+            raise InputError(
+                self._name, error.problem, place=place, remedy="shuffle the files apart"
+            ) from error
 
     def _read_lists(self, bounds: NDArray[np.int64]) -> pa.Array:
         start, stop = int(bounds[0]), int(bounds[-1])

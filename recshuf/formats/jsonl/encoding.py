@@ -66,7 +66,8 @@ def check_schema(schema: pa.Schema) -> None:
 def _check_fields(fields: list[pa.Field], parent: str) -> None:
     for name, count in Counter(field.name for field in fields).items():
         if count > 1:
-            raise ConversionError(_join(parent, name), f"JSON cannot hold {count} fields of one name")
+            problem = f"JSON cannot hold {count} fields of one name"
+            raise ConversionError(_join(parent, name), problem, remedy="rename all but one")
     for field in fields:
         _check_type(field.type, _join(parent, field.name))
 

@@ -25,7 +25,7 @@ from recshuf.formats.parquet.types import is_narrow, is_ordered, leaf_types
 from recshuf.formats.pointers import POINTER_BYTES, refuse_pointer
 from recshuf.records.conforming import MisfitError
 from recshuf.storage.reading.local import opener_of
-from recshuf.system.units import format_size, round_up
+from recshuf.system.units import count_of, format_size, round_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -425,7 +425,8 @@ def _check_holds_records(name: str, group_rows: tuple[int, ...], column_count: i
     if sum(group_rows) > _MOST_ROWS:
         raise InputError(name, f"is damaged: its footer claims {sum(group_rows)} rows", remedy=DAMAGED)
     if not column_count and any(group_rows):
-        raise InputError(name, f"has {sum(group_rows)} rows but no columns, so there is nothing to shuffle")
+        rows = count_of(sum(group_rows), "row")
+        raise InputError(name, f"has {rows} but no columns, so there is nothing to shuffle")
     if PurePosixPath(name).name == "_metadata" and any(group_rows):
         raise InputError(
             name, "holds only the metadata of the files beside it", remedy="give those files instead"

@@ -41,10 +41,11 @@ _KEY, _META = re.compile(rb"^((?:.*/|)[^.]+)[.]([^/]*)$"), re.compile(rb"__[^/]*
 _ZEROS = bytes(BLOCK_BYTES)
 _SIZE, _TYPE, _CHECKSUM, _MAGIC, _PREFIX = slice(124, 136), 156, slice(148, 156), slice(257, 263), 345
 _REGULAR, _FOLDER, _BEFORE = b"0\x007", b"5", b"xXLK"
+_FOLLOW = "--dereference --hard-dereference"  # one alone makes links of the other kind
 _REFUSED = {
     b"g": ("a global header of pax, which is about all members behind it", "--format=gnu"),
-    b"1": ("a hard link", "--hard-dereference"),
-    b"2": ("a symbolic link", "--dereference"),
+    b"1": ("a hard link", _FOLLOW),
+    b"2": ("a symbolic link", _FOLLOW),
     b"S": ("a sparse file", "without --sparse"),
 }
 _MOST_NAME_BYTES, _SIZE_TEXT = 1 << 20, re.compile(rb"[0-9]{1,19}\n")

@@ -130,7 +130,7 @@ class FsspecStore:
             return ChangedObject()
         # Replies that cannot be parsed are errors of both classes, and may be better the next time.
         if isinstance(error, ValueError) and not isinstance(error, OSError):
-            return InputError(name, str(error), remedy="check the URL")
+            return InputError(name, str(error).rstrip(" ."), remedy="check the URL")
         return error
 
 

@@ -203,6 +203,8 @@ def test_a_file_without_columns_has_no_rows(tmp_path: Path, stream: bool) -> Non
     empty = pa.RecordBatch.from_struct_array(pa.array([{}] * 3, pa.struct([])))
     source = write(tmp_path / "three.arrow", pa.Table.from_batches([empty, empty]), stream=stream)
     refused(InputError, "three.arrow: has 6 rows but no columns", source, tmp_path / "new.arrow")
+    write(source, pa.Table.from_batches([empty.slice(2)]), stream=stream)
+    refused(InputError, "three.arrow: has 1 row but no columns", source, tmp_path / "new.arrow")
 
 
 def test_what_cannot_be_shuffled_is_named(tmp_path: Path) -> None:

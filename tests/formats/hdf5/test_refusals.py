@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from h5py import h5d, h5p, h5s, h5t
 
+import recshuf
 from recshuf.errors import InputError, UsageError
 from recshuf.formats.hdf5 import FORMAT
 from recshuf.interfaces import WriteOptions
@@ -121,6 +122,11 @@ def test_choosing_it_does_not_help(tmp_path: Path, name: str) -> None:
     for chosen in ("group/outside", "link", "link to group/outside", "group/second", "group/up"):
         with pytest.raises(InputError, match=r"outside|link|up"):
             open_source(path, datasets=("x", chosen))
+    if name == "external link":
+        with pytest.raises(
+            InputError, match=r"links are not followed; .* datasets, without keep_others=True$"
+        ):
+            recshuf.shuffle(path, tmp_path / "new.h5", datasets="x", keep_others=True)
     with h5py.File(copy_through(path, tmp_path / "out.h5", datasets=("x",))) as after:
         assert sorted(after) == ["group", "x"]
         assert sorted(after["group"]) == []

@@ -132,7 +132,7 @@ REFUSED: dict[str, tuple[list[Any], dict[str, Any], str]] = {
     "value": (
         [np.array([1, 2**53 + 1], "i8"), np.array([0.5])],
         {"widen": True},
-        "row 1 of dataset 'v': float64 does not hold 9007199254740993 exactly",
+        "row 1 of dataset 'v': float64 does not hold 9007199254740993 exactly; shuffle the files apart",
     ),
     "largest": (
         [np.array([[1, 2], [3, 2**63 - 1]], "i8"), np.ones((1, 2))],

@@ -333,3 +333,4 @@ def test_what_json_cannot_hold_is_refused_by_name() -> None:
         with pytest.raises(ConversionError) as caught:
             check_schema(pa.schema(fields))
         assert caught.value.field == name
+        assert caught.value.remedy

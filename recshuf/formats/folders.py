@@ -143,6 +143,10 @@ class NameRules:
     def wanted(self) -> str:
         return f"{self._format_name or 'readable'} files"
 
+    @property
+    def names_format(self) -> bool:
+        return self._format_name is not None
+
     @staticmethod
     def explain(suffix: NameSuffix) -> tuple[str, str] | None:
         return explain_suffix(suffix.kind)

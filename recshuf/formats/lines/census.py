@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from recshuf.dataclass import dataclass
-from recshuf.errors import InputError
 from recshuf.formats.compression import check_suffix, open_reader, recognise_compression
 from recshuf.formats.compression.readers import HEAD_BYTES
 from recshuf.formats.lines.cutting import MARK, OFFSET_BYTES, find_content_end
@@ -101,9 +100,7 @@ class Census:
         """Return the facts of one input; files of the compressions in `rates` are not sampled."""
         if self._refuses_foreign:
             check_kind(file.name, file.suffix.kind, self._cutter.options)
-        if file.is_stream:
-            if file.stream is None:
-                raise InputError(file.name, "is neither a file nor a stream")
+        if file.stream is not None:
             return self._look_at_stream(file.name, file.stream, owned=False)
         plain_rate = None if self._cutter.has_header else rates.get("none")
         if plain_rate and (judged := self._judge_by_size(file, plain_rate)):

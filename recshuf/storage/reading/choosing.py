@@ -67,6 +67,10 @@ class NameRules(Protocol):
     def wanted(self) -> str:
         """What the inputs of a folder are, in messages."""
 
+    @property
+    def names_format(self) -> bool:
+        """Whether a format was named."""
+
     def judge(self, files: Sequence[InputFile]) -> Judged:
         """Return the role of each file of a folder, by its name; where that leaves it open, by its beginning."""
 
@@ -159,7 +163,7 @@ def _refuse_none(folder: str, sides: dict[Role, list[InputFile]], rules: NameRul
     return InputError(
         folder,
         f"holds no {rules.wanted}, only {_name_some(files)}",
-        remedy=f"give another --format, or {way}",
+        remedy=f"give another --format, or {way}" if rules.names_format else way,
     )
 
 

@@ -389,8 +389,9 @@ def _name_file(name: str, root: Path | None, suffix: NameSuffix) -> InputFile:
     try:
         status = path.stat()
     except OSError as error:
+        remedy = None if isinstance(error, PermissionError) else "check the path"
         raise InputError.of_system(
-            error, name, f"cannot be opened: {error.strerror}", remedy="check the path"
+            error, name, f"cannot be opened: {error.strerror}", remedy=remedy
         ) from error
     # The times of a pipe change as it is read.
     stamp = Stamp.of(status) if stat.S_ISREG(status.st_mode) else None

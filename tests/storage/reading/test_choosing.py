@@ -130,8 +130,9 @@ NONE: dict[str, tuple[Files, str | None, str]] = {
 @pytest.mark.parametrize("case", NONE)
 def test_a_folder_without_inputs_is_refused(put: Callable[..., str], case: str) -> None:
     files, format_name, problem = NONE[case]
-    with pytest.raises(InputError, match=problem):
+    with pytest.raises(InputError, match=problem) as caught:
         expand(put(files), format_name=format_name)
+    assert ("give another --format" in str(caught.value.remedy)) == (format_name is not None)
 
 
 SPLITS: dict[str, tuple[list[str], dict[str, list[str]]]] = {

@@ -166,6 +166,22 @@ def test_a_folder_that_cannot_be_listed_is_told_where_others_match():
     assert "folder d/locked cannot be listed: Permission denied" in note
 
 
+def test_a_file_in_a_folder_without_access_needs_the_right_to_read_it(monkeypatch: pytest.MonkeyPatch):
+    """As a user without that right, which root always has."""
+    make("locked/a.txt")
+    look = Path.stat
+
+    def refuse(path: Path, **options: bool) -> os.stat_result:
+        if path.name == "a.txt":
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return look(path, **options)
+
+    monkeypatch.setattr(Path, "stat", refuse)
+    said = r"^locked/a\.txt: cannot be opened: Permission denied; give this user the right to read it$"
+    with pytest.raises(ForbiddenInputError, match=said):
+        expand("locked/a.txt")
+
+
 def test_partition_folders_below_the_pattern_are_columns():
     make("run=7/year=2020/month=1/a.txt", "run=7/year=2020/month=2/a.txt")
     expected = [(("year", "2020"), ("month", "1")), (("year", "2020"), ("month", "2"))]

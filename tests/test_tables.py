@@ -142,6 +142,17 @@ def test_tables_lie_among_files_and_are_united_with_them(tmp_path: Path, to: str
     assert found[0] == found[1]
     assert len(found[0]) == 150
     assert "<table 1>" in manifest_path(tmp_path / "b").read_text()
+    recshuf.shuffle([paths[0], tables[1]], f"{tmp_path}/c/", seed=3, to=to, columns="more,id")
+    rows = [{"more": None, "id": row} for row in range(50)] + [{"more": row, "id": 50 + row} for row in range(60)]  # fmt: skip
+    assert sorted(read_shards(tmp_path / "c", to), key=lambda row: row["id"]) == rows
+
+
+def test_categories_of_a_table_keep_their_order_behind_columns_of_files(tmp_path: Path):
+    pq.write_table(SMALL, tmp_path / "in.parquet")
+    sizes = pa.DictionaryArray.from_arrays([2, 0, 1], ["small", "large", "huge"], ordered=True)
+    recshuf.shuffle([tmp_path / "in.parquet", pa.table({"size": sizes})], tmp_path / "out.parquet")
+    column = pq.read_table(tmp_path / "out.parquet")["size"].combine_chunks()
+    assert (column.type.ordered, column.dictionary) == (True, sizes.dictionary)
 
 
 def test_an_index_has_room_for_the_values_of_files_and_tables(tmp_path: Path):

@@ -66,7 +66,9 @@ class TableSource(Source):
         head = next(filter(len, heads), pa.Table.from_batches([], source.schema))
         names = source.layout.schema.names
         dictionaries = {
-            declared.names.index(names[index]): values for index, values in source.layout.dictionaries.items()
+            declared.names.index(names[index]): values
+            for index, values in source.layout.dictionaries.items()
+            if names[index] in declared.names
         }
         rows = sum(one.record_count or 0 for one in source.inputs)
         return HeldTables(declared, dictionaries, head.slice(0, _HEAD_ROWS), rows)

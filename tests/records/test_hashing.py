@@ -102,7 +102,8 @@ def test_hashes_do_not_depend_on_how_much_is_hashed_at_once():
     long = pa.array([b"x" * 3_000_000 if row == 7 else b"y" for row in range(rows)], pa.large_binary())
     some = [pa.array(rng.integers(0, 50, rows), mask=rng.random(rows) < share) for share in (0, 0.3, 0.5)]
     columns = [pa.array(numbers), text, lists, long, *some, *(one.cast(pa.string()) for one in some)]
-    batch = pa.RecordBatch.from_arrays(columns, names=[*"abcdefghij"])
+    columns += [pa.array(numbers, pa.timestamp(unit)) for unit in ("s", "ms")]
+    batch = pa.RecordBatch.from_arrays(columns, names=[*"abcdefghijkl"])
     whole = hash_rows(batch, KEY)
     for count in (100, 750):
         cut = [hash_rows(batch.slice(start, count), KEY) for start in range(0, rows, count)]
@@ -273,7 +274,6 @@ ALIKE: dict[str, list[pa.Array]] = {
     "maps": [
         pa.array(ENTRIES, pa.list_(pa.struct({"key": pa.string(), "value": pa.int8()}))),
         pa.array(PAIRS, pa.map_(pa.string(), pa.int64())),
-        pa.array([[], *PAIRS], pa.map_(pa.string(), pa.int64()))[1:],
     ],
     "moments": each([datetime.datetime(2020, 1, 2, 3, 4, 5), datetime.datetime(1960, 1, 1), None], *map(pa.timestamp, UNITS)),
     "days": each([datetime.date(1960, 2, 29), None], pa.date32(), pa.date64()),
@@ -289,6 +289,11 @@ def test_equal_values_of_different_types_hash_alike_in_a_conversion(arrays: list
     hashes = [hash_array(array, is_converted=True) for array in arrays if has_known_size(array)]
     assert len(set(hashes[0])) == len({repr(value) for value in arrays[0].to_pylist()})
     assert all(found == hashes[0] for found in hashes)
+    for array in arrays:
+        if has_known_size(array) and not pa.types.is_run_end_encoded(array.type):  # which Arrow does not join
+            behind = pa.concat_arrays([array, array])[len(array) :]
+            assert hash_array(behind, is_converted=True) == hashes[0]
+            assert hash_array(behind) == hash_array(array)
 
 
 @pytest.mark.parametrize("name", ["what stands for texts", "nothing"])

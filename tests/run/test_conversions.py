@@ -63,11 +63,15 @@ def test_a_number_that_json_lacks_is_null_if_that_is_asked_for(tmp_path: Path, v
     assert {line["v"] for line in map(json.loads, lines)} == {1.5, None}
 
 
-def test_a_schema_file_decides_types(tmp_path: Path):
-    (tmp_path / "in.jsonl").write_text('{"a": 255, "b": [1]}\n')
-    (tmp_path / "types.json").write_text('{"a": "uint8", "b": ["float32"], "none": "int8"}')
-    recshuf.shuffle(tmp_path / "in.jsonl", tmp_path / "out.parquet", schema=tmp_path / "types.json")
-    assert pq.read_schema(tmp_path / "out.parquet").types == [pa.uint8(), pa.list_(pa.float32()), pa.int8()]
+def test_a_schema_file_decides_types_and_is_no_data(tmp_path: Path):
+    folder, schema = tmp_path / "in", tmp_path / "in/types.def"
+    folder.mkdir()
+    (folder / "in.jsonl").write_text('{"a": 255, "b": [1]}\n')
+    schema.write_text('{"a": "uint8", "b": ["float32"], "none": "int8"}')
+    for inputs in (folder / "in.jsonl", folder):
+        recshuf.shuffle(inputs, tmp_path / "out.parquet", schema=schema, overwrite=True)
+        kinds = [pa.uint8(), pa.list_(pa.float32()), pa.int8()]
+        assert pq.read_schema(tmp_path / "out.parquet").types == kinds
 
 
 def test_rows_of_more_axes_survive_hdf5_bit_for_bit(tmp_path: Path):

@@ -230,6 +230,8 @@ def test_labels_that_mean_something_else_are_refused(tmp_path: Path) -> None:
         sources.append(write(tmp_path / f"{number}.arrow", table, stream=True))
     said = r"1\.arrow: .*label.*dog.*cat.*first_metadata=True"
     refused(InputError, said, sources, tmp_path / "out.arrow")
+    other = write(tmp_path / "other.arrow", pa.table({"id": [0]}), stream=True)
+    refused(InputError, said, [other, *sources], tmp_path / "out.arrow")
     recshuf.shuffle(sources, tmp_path / "out.arrow", first_metadata=True)
     assert b"cat" in read(tmp_path / "out.arrow").schema.metadata[b"huggingface"]
 

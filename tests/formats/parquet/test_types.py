@@ -194,6 +194,14 @@ def test_annotations_that_change_no_value_give_way(tmp_path: Path, kind: str) ->
         assert annotation_of(elements_of(output)["a0"]) == annotation_of(elements_of(paths[1])["a0"])
 
 
+def test_a_column_of_nulls_gets_the_annotation_of_others(tmp_path: Path) -> None:
+    typed = make_file(tmp_path / "typed.parquet", ["ENUM"], "a")
+    nulls = store(tmp_path / "nulls.parquet", {"n": INT64, "a0": pa.nulls(ROWS)})
+    for order in ((typed, nulls), (nulls, typed)):
+        found = elements_of(shuffled(*order))["a0"]
+        assert annotation_of(found) == annotation_of(elements_of(typed)["a0"])
+
+
 def test_verify_tells_types_apart_that_arrow_does_not(tmp_path: Path) -> None:
     first = make_file(tmp_path / "1.parquet", ["TIME in UTC, us"])
     second = make_file(tmp_path / "2.parquet", ["TIME, us"])
@@ -293,3 +301,6 @@ def test_times_in_lists_structs_and_maps_keep_their_value(tmp_path: Path) -> Non
         assert found.schema.field("m").type.item_type.unit == unit
         assert counts_of(found["s"].combine_chunks().field("l").values) == counts_of(times)
         assert counts_of(found["m"].combine_chunks().items) == counts_of(times)
+        for name in ("s", "m"):
+            pq.write_table(table.select([name]), path, use_deprecated_int96_timestamps=True)
+            assert read_all(open_source(path)).schema.field(name).type == found.schema.field(name).type

@@ -126,6 +126,7 @@ def test_sizes_in_base_256_and_sums_of_signed_bytes_are_read(tmp_path: Path) -> 
 
 def test_sizes_of_pax_count_and_times_of_gnu_are_no_names(tmp_path: Path) -> None:
     content = make_tar(PAIR, tarfile.PAX_FORMAT, pax_headers={"size": "1"})
+    content = content[:1024] + edit(content[1024:], 124, b"00000000000\0")
     assert shuffle(tmp_path, content) == read_samples(content)
     content = edit(make_tar(PAIR, tarfile.GNU_FORMAT), 345, b"14512345670\0")
     shuffle(tmp_path, content, "out.parquet")

@@ -232,7 +232,9 @@ def test_labels_that_mean_something_else_are_refused(tmp_path: Path) -> None:
     refused(InputError, said, sources, tmp_path / "out.arrow")
     other = write(tmp_path / "other.arrow", pa.table({"id": [0]}), stream=True)
     refused(InputError, said, [other, *sources], tmp_path / "out.arrow")
-    recshuf.shuffle(sources, tmp_path / "out.arrow", first_metadata=True)
+    empty = write(tmp_path / "empty.arrow", read(sources[1]).slice(0, 0))
+    recshuf.shuffle([sources[0], empty], tmp_path / "out.arrow")
+    recshuf.shuffle(sources, tmp_path / "out.arrow", first_metadata=True, overwrite=True)
     assert b"cat" in read(tmp_path / "out.arrow").schema.metadata[b"huggingface"]
 
 

@@ -73,6 +73,13 @@ def test_class_names_must_agree_wherever_they_stand(tmp_path: Path, kind: str) -
         read_shuffled(short, other, first_metadata=True)
 
 
+def test_a_file_without_rows_has_no_say(tmp_path: Path) -> None:
+    given, other = (write(tmp_path, features(x=Value, label=label(*names))) for names in ("ab", "ba"))
+    pq.write_table(pq.read_table(other).slice(0, 0), other)
+    found = json.loads(read_shuffled(given, other).metadata[b"huggingface"])
+    assert found["info"]["features"]["label"] == label("a", "b")
+
+
 def test_features_of_columns_that_are_not_in_a_file_are_those_of_others(tmp_path: Path) -> None:
     """Also if no feature is known of the first file, and columns that are left out do not matter."""
     with_label = features(x=Value, label=label("a", "b"))

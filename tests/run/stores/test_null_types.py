@@ -83,6 +83,16 @@ def test_a_column_has_one_type(tmp_path: Path, kind: str, hole: int | None) -> N
     check_types(store, hole, names)
 
 
+@pytest.mark.parametrize("hole", HOLES[:2])
+def test_a_field_has_one_type_where_its_struct_may_be_missing(tmp_path: Path, hole: int | None) -> None:
+    numbers = np.arange(COUNT)
+    pairs = pa.StructArray.from_arrays([pa.array(numbers)], ["x"], mask=pa.array(numbers == hole))
+    write(tmp_path / "store", "a", pa.table({"pair": pairs}), piles=5)
+    loader = recshuf.PileLoader(tmp_path / "store", 16, columns=["pair.x"], drop_last=False)
+    kind = np.ndarray if hole is None else pa.Array
+    assert {isinstance(batch["pair.x"], kind) for batch in loader} == {True}
+
+
 def test_slices_and_compactions_keep_what_is_known(tmp_path: Path) -> None:
     store = tmp_path / "store"
     write(store, "a", make_table(None), piles=3)

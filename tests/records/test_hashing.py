@@ -296,6 +296,19 @@ def test_equal_values_of_different_types_hash_alike_in_a_conversion(arrays: list
             assert hash_array(behind) == hash_array(array)
 
 
+@pytest.mark.parametrize("width", [16, 32, 64])
+def test_what_is_no_number_hashes_as_null_if_that_is_asked_for(width: int):
+    kind = pa.from_numpy_dtype(f"f{width // 8}")
+    odd, holes = (
+        pa.array(np.array(values, f"f{width // 8}"), mask=np.array(mask))
+        for values, mask in (([1.5, np.nan, np.inf, -np.inf, 0], [False] * 5), ([1.5] * 4 + [0], [False, True, True, True, False]))
+    )  # fmt: skip
+    assert odd.type == holes.type == kind
+    found = hash_array(odd, is_converted=True, nan_as_null=True)
+    assert found == hash_array(holes, is_converted=True)
+    assert len({*hash_array(odd, is_converted=True)}) == 5
+
+
 @pytest.mark.parametrize("name", ["what stands for texts", "nothing"])
 def test_what_stands_for_values_hashes_like_them(name: str):
     hashes = [hash_array(array) for array in ALIKE[name]]

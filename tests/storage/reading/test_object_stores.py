@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ import pytest
 import recshuf
 from recshuf.errors import ForbiddenInputError, InputError, UnavailableInputError
 from recshuf.interfaces import Stamp
+from recshuf.storage.reading.objects import Stores
 from recshuf.storage.reading.stores import ObstoreStore
 from recshuf.storage.requests import ATTEMPTS, ChangedObject, MissingObject
 from recshuf.storage.settings import StorageOptions
@@ -49,6 +51,23 @@ def test_a_listing_has_what_is_below_a_prefix_with_the_stamps_of_single_answers(
         assert stamp.modified_ns // 10**9 == find(store, key).modified_ns // 10**9
     assert store.list("none/") == []
     assert {one.key for one in store.list("")} == {"a", "a/b", "a/c/d", "ab", "b/a/e"}
+
+
+def test_a_file_that_was_sent_to_another_process_reads_the_same(any_bucket: AnyBucket):
+    any_bucket.put("a", b"content")
+    url, stores = Url.parse(f"{any_bucket.url}/a"), Stores(StorageOptions(), 1 << 28, 2)
+    file = stores.make_file(str(url), url, find(open_store(any_bucket)))
+    assert pickle.loads(pickle.dumps(file)).open().read_at(2, 9) == b"ntent"
+
+
+def test_a_store_that_sends_its_first_page_for_ever_is_told(bucket: Bucket, monkeypatch: pytest.MonkeyPatch):
+    import obstore
+
+    bucket.put("a/b", b"content")
+    store, pages = open_store(bucket), obstore.list
+    monkeypatch.setattr(obstore, "list", lambda *given, **options: [*pages(*given, **options)] * 50)
+    with pytest.raises(InputError, match="lists its keys again and again; check the endpoint URL"):
+        store.list("a/")
 
 
 def test_another_version_is_no_answer_whatever_its_size(any_bucket: AnyBucket):

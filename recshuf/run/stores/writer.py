@@ -354,6 +354,7 @@ class PileWriter:
         self._cleanup.enter_context(own_name)
         self._process = os.getpid()
         self._is_open, self._is_sealed = True, False
+        self._sealed: tuple[SealedSet, pa.Schema] | None = None
 
     def __repr__(self) -> str:
         """Return what it has been given."""
@@ -437,7 +438,7 @@ class PileWriter:
         self._batches, self._held_bytes = [], 0
 
     def seal(self) -> tuple[SealedSet, pa.Schema] | None:
-        """Write the set to disk, synced, and return its entry for a snapshot; None without records.
+        """Write the set to disk, synced, and return its entry for a snapshot; None without records. Idempotent.
 
         Nothing can be written any more. The name stays locked until `close` or `abort`.
 
@@ -447,6 +448,10 @@ class PileWriter:
             When the set cannot be written.
         """
         self._check_process()
+        self._sealed = self._sealed or self._seal()
+        return self._sealed
+
+    def _seal(self) -> tuple[SealedSet, pa.Schema] | None:
         self._scatter()
         self._is_sealed = True
         if self._piles is None:

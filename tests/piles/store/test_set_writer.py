@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+from contextlib import ExitStack
 from dataclasses import replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -56,6 +57,20 @@ def test_a_file_of_others_keeps_no_writer_from_a_store_but_from_a_new_one(store:
     (store.parent / "new" / "README").touch()
     with pytest.raises(OutputError, match="new: is not a pile store, and not empty; choose another folder"):
         write(store.parent / "new", "a", ROWS)
+
+
+def test_a_sealed_set_is_put_in_place_and_no_other_file_is_written_to(store: Path, tmp_path: Path) -> None:
+    with recshuf.PileWriter(store, "a", piles=4) as writer, ExitStack() as others:
+        writer.write(ROWS)
+        sealed = writer.seal()
+        # The next files of the program get the descriptor of the set.
+        paths = [tmp_path / str(number) for number in range(9)]
+        for path in paths:
+            others.enter_context(path.open("w+b"))
+        assert writer.seal() == sealed
+        writer.close()
+    assert [path.stat().st_size for path in paths] == [0] * len(paths)
+    assert read_records(store) == EXPECTED
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -180,7 +180,8 @@ def unite(
 
     What inputs say of the records and the first one does not, is in the schema, too.
     """
-    union, said = SchemaUnion(widens=options.widens), MetadataUnion(is_lenient=options.first_metadata)
+    union = SchemaUnion(widens=options.widens, wanted=options.columns)
+    said = MetadataUnion(is_lenient=options.first_metadata)
     for index, (summary, schema) in enumerate(zip(inputs, schemas, strict=True)):
         union.add(schema, summary.name)
         if options.field is None and (summary.record_count != 0 or not index):

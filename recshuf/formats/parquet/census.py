@@ -153,7 +153,7 @@ class ParquetCensus:
         self._schemas = DeclaredSchemas()
         self._knows = None if self._knows is None else []
         self._samples: dict[Declared, GroupSample] = {}
-        self._union = SchemaUnion(widens=self._options.widens)
+        self._union = SchemaUnion(widens=self._options.widens, wanted=self._options.columns)
         self._storage: dict[str, tuple[LeafStorage, ...]] = {}
         self._categories: dict[str, CategoryOrder] = {}
         self._dictionaries = DictionarySizes()
@@ -164,7 +164,7 @@ class ParquetCensus:
 
     def _unite_known(self, knows: Sequence[pa.Schema]) -> None:
         """Unite the schemas of files of which some have no values in a column: these get its type from the others."""
-        known = SchemaUnion(widens=self._options.widens)
+        known = SchemaUnion(widens=self._options.widens, wanted=self._options.columns)
         for footer, schema in zip(self.footers, knows, strict=True):
             known.add(schema, footer.name)
         for footer, schema in zip(self.footers, knows, strict=True):

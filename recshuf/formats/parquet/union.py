@@ -52,10 +52,12 @@ class SchemaUnion:
     Columns are in the order of the file that first had them. A column that some file lacks is nullable, and null there.
     Metadata comes from the first file; that of a field from the first file that has the column.
     If it `widens`, numbers of two types become a type that may not hold every value of both, but refuses those.
+    Columns that are not `wanted` keep their first type, whether others fit it or not. Default: all are.
     """
 
-    def __init__(self, *, widens: bool = False) -> None:
+    def __init__(self, *, widens: bool = False, wanted: Collection[str] | None = None) -> None:
         self._widens = widens
+        self._wanted = wanted
         self._schema: pa.Schema | None = None
         self._last: pa.Schema | None = None
         self._owners: list[str] = []
@@ -79,12 +81,13 @@ class SchemaUnion:
     def _merge(self, schema: pa.Schema, name: str) -> None:
         fields = list(self.schema)
         for index, column in enumerate(columns_of(self.schema, schema, name, self._owners[:1])):
-            owner = self._owners[index]
-            fields[index] = (
-                fields[index].with_nullable(True)
-                if column is None
-                else _merge_columns(fields[index], schema.field(column), owner, name, widens=self._widens)
-            )
+            field, owner = fields[index], self._owners[index]
+            if column is None:
+                fields[index] = field.with_nullable(True)
+            elif self._wanted is None or field.name in self._wanted:
+                fields[index] = _merge_columns(
+                    field, schema.field(column), owner, name, widens=self._widens
+                )
         known = set(self.schema.names)
         new = [field.with_nullable(True) for field in schema if field.name not in known]
         self._owners += [name] * len(new)

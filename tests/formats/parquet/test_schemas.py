@@ -6,6 +6,7 @@ from itertools import combinations_with_replacement, permutations
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import recshuf
@@ -277,6 +278,17 @@ def test_columns_are_kept_in_the_order_given_and_those_of_one_name_apart(tmp_pat
     other = store(tmp_path / "other.parquet", {"a": [1], "b": [2]})
     with pytest.raises(InputError, match=r"other\.parquet: .*more than one is called 'a'"):
         open_source(path, other)
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
+def test_types_of_columns_that_are_not_chosen_need_not_agree(tmp_path: Path, suffix: str) -> None:
+    for name, values in (("1", ["x", "y"]), ("2", [0.5, 1.5])):
+        recshuf.shuffle(pa.table({"b": values, "a": [int(name)] * 2}), tmp_path / f"{name}.{suffix}", seed=1)
+    given = sorted(tmp_path.iterdir())
+    with pytest.raises(InputError, match="field 'b': type double does not fit type string"):
+        recshuf.shuffle(given, tmp_path / "out.parquet", columns=["b"])
+    recshuf.shuffle(given, tmp_path / "out.parquet", columns=["a"], verify=True)
+    assert sorted(pq.read_table(tmp_path / "out.parquet").to_pydict()["a"]) == [1, 1, 2, 2]
 
 
 # Partitions

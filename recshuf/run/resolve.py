@@ -345,8 +345,7 @@ def _make_plan(run: Run, target: Target, piles: PileLayout | None) -> Plan:
     job, inputs, output = run.job, run.inputs, run.output
     costs = run.decoding.find_costs(inputs.source, target.sink_bytes, count_added_bytes(job))
     costs = add_values(costs, job, run.values)
-    is_exact = inputs.sizes.are_exact and job.quarantine is None
-    sample = job.count_sample(inputs.sizes.record_count if is_exact else None)
+    sample = job.count_sample(inputs.sizes.record_count if inputs.sizes.are_exact else None)
     limits = find_limits(job, output.destination)
     return make_plan(inputs.sizes, limits, costs, output.cut, sample, piles)
 
@@ -531,8 +530,10 @@ def _check_companions(job: Job, destination: Destination | None, traits: Traits)
     if not name.endswith(suffix):
         stem = next((name.removesuffix(one) for one in traits.companion_suffixes if name.endswith(one)), name)
         raise UsageError(f"{name}: readers look for {traits.name} by its suffix; name it {stem}{suffix}")
+    # Of a commit that is continued, the file itself is there, too.
+    is_continued = job.options["resume"] and destination.local_path.exists()
     for path in (destination.local_path.with_suffix(one) for one in traits.companion_suffixes):
-        if os.path.lexists(path) and not (job.options["overwrite"] or job.options["resume"]):
+        if os.path.lexists(path) and not (job.options["overwrite"] or is_continued):
             raise OutputExistsError(f"{path}: exists already; give --overwrite to replace it")
 
 

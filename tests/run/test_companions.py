@@ -74,6 +74,15 @@ def test_an_output_whose_commit_fails_is_as_it_was(tmp_path: Path, inputs: list[
     assert read_single(tmp_path / "out.bin") == "old"
 
 
+@pytest.mark.parametrize("resume", [False, True])
+def test_an_index_of_others_stays(tmp_path: Path, inputs: list[Path], *, resume: bool) -> None:
+    (tmp_path / "out.idx").write_text("mine")
+    with pytest.raises(OutputExistsError, match=r"out\.idx: exists already; give overwrite=True"):
+        recshuf.shuffle(inputs, tmp_path / "out.bin", resume=resume)
+    assert (tmp_path / "out.idx").read_text() == "mine"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "out.idx"]
+
+
 def test_a_killed_run_takes_over_whole_shards_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inputs: list[Path]
 ) -> None:

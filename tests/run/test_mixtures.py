@@ -153,6 +153,17 @@ def test_verify_finds_records_taken_too_seldom_or_too_often(
     assert (report.missing, report.extra > 0, len(report.differences)) == (missing, extra > 0, other)
 
 
+def test_verify_misses_one_of_two_copies_though_each_record_is_there(tmp_path: Path):
+    path, output = tmp_path / "in.txt", tmp_path / "out.txt"
+    path.write_text("".join(f"{number}\n" for number in range(10)))
+    recshuf.shuffle(path, output, copies=[2])
+    first, second, *others = sorted(output.read_text().splitlines(keepends=True))
+    assert first == second
+    output.write_text("".join([first, others[0], *others]))
+    report = recshuf.verify(path, output, copies=[2])
+    assert (report.missing, report.extra, report.differences) == (1, 1, ())
+
+
 def test_verify_takes_no_size_of_a_sample_where_the_manifest_tells_of_copies_or_duplicates(tmp_path: Path):
     (path,) = make_inputs(tmp_path, "text", [9])
     for option, said in {"copies": "has copies", "dedup": "holds the first record of each value"}.items():

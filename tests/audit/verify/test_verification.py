@@ -322,6 +322,13 @@ def test_schemas_that_differ_are_named(tmp_path: Path, words: str):
     assert any(words in one for one in report.differences)
 
 
+def test_a_record_of_another_type_is_named(tmp_path: Path):
+    pq.write_table(pa.table({"a": [1, 2, 3]}), tmp_path / "in.parquet")
+    (tmp_path / "out.jsonl").write_text('{"a": 1}\n{"a": "x"}\n{"a": 3}\n')
+    with pytest.raises(recshuf.errors.InputError, match=r"out\.jsonl: line 2, field 'a': "):
+        recshuf.verify(tmp_path / "in.parquet", tmp_path / "out.jsonl")
+
+
 @pytest.mark.parametrize(
     ("given", "made", "words"),
     [
@@ -329,6 +336,9 @@ def test_schemas_that_differ_are_named(tmp_path: Path, words: str):
         ({"a": [1]}, {"a": [1.0]}, "'a' is int64 in the inputs and double in the output"),
         ({"a": [{"b": 1}]}, {"a": [{"b": 1.5}]}, r"'a.b' is int64"),
         ({"a": [[1]]}, {"a": [["1"]]}, r"'a[]' is int64"),
+        ({"a": [1]}, {"a": [[1]]}, "'a' is int64 in the inputs and list<"),
+        ({"a": [[1]]}, {"a": [1]}, "'a' is list<"),
+        ({"a": [{"b": 1}]}, {"a": [[1]]}, "'a' is struct<"),
     ],
 )
 def test_types_that_cannot_be_compared_across_formats_are_named(

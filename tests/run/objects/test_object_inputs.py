@@ -116,15 +116,16 @@ def test_a_failed_run_is_resumed_unless_an_object_has_changed(
 def test_requests_are_reported(tmp_path: Path, s3_bucket: Bucket, source: Path):
     content = b"".join(b"%0999d\n" % number for number in range(24_000))
     s3_bucket.put("in.txt", content)
+    s3_bucket.proxy.answer(r"GET .*in\.txt", 503, "SlowDown", times=2)
     report = shuffle(f"{s3_bucket.url}/in.txt", tmp_path / "out.txt", shards=None, memory="1GB")
     found = report.downloads
     assert found is not None
     assert found.requests == len(s3_bucket.proxy.requests)
-    assert (found.retries, found.byte_count) == (0, len(content))
+    assert (found.retries, found.byte_count) == (2, len(content))
     assert found.median_request_bytes >= 4 << 20
     assert report.to_json()["downloads"] == {
         "requests": found.requests,
-        "retries": 0,
+        "retries": 2,
         "byte_count": len(content),
         "median_request_bytes": found.median_request_bytes,
     }

@@ -239,6 +239,7 @@ def open_run(run: Run, stage: Stage | None, before: Header | None, cleanup: Exit
         folder.parent if stage is None else stage.path,
         secrets.token_hex(8) if stage is None else stage.name,
         cleanup,
+        may_replace=job.options["overwrite"] or (stage is not None and stage.is_continued),
     )
     can_resume = not (job.reads_stdin or job.holds_tables) and stored is None
     keeps_sets = stage is not None and stage.keeps_files and can_resume
@@ -310,7 +311,14 @@ def _choose_kept(job: Job, stage: Stage, newest_first: Sequence[Path]) -> Path:
 
 
 def open_quarantine(
-    job: Job, inputs: Inputs, output: Path | None, folder: Path, name: str, cleanup: ExitStack
+    job: Job,
+    inputs: Inputs,
+    output: Path | None,
+    folder: Path,
+    name: str,
+    cleanup: ExitStack,
+    *,
+    may_replace: bool,
 ) -> Quarantine | None:
     """Return the quarantine, None if bad records are errors; `cleanup` withdraws it unless it was settled.
 
@@ -323,7 +331,7 @@ def open_quarantine(
     from recshuf.output.quarantine import check_path  # it brings what formats lines as JSON
 
     files = [file.path for file in inputs.files if file.path is not None and file.stamp is not None]
-    check_path(path, files, output, overwrite=job.options["overwrite"] or job.options["resume"])
+    check_path(path, files, output, overwrite=may_replace)
     return make_quarantine(inputs, path, folder, name, cleanup)
 
 

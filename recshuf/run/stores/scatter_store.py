@@ -268,7 +268,13 @@ def scatter_sets(
     sealed: list[SealedSet] = []
     beside = Path() if job.quarantine is None else real_path(job.quarantine).parent
     quarantine = open_quarantine(
-        job, inputs, parts[0].place.local_path, beside, secrets.token_hex(8), cleanup
+        job,
+        inputs,
+        parts[0].place.local_path,
+        beside,
+        secrets.token_hex(8),
+        cleanup,
+        may_replace=job.options["overwrite"],
     )
     with ExitStack() as inner:
         opened = [_open_piles(plan, inputs, part, name, inner, are_requests=are_requests) for part in parts]

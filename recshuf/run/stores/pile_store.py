@@ -202,7 +202,7 @@ class StoreUpdate:
         self._limits |= {name: limit for name, limit in given.items() if limit is not None}
 
     def commit(self) -> Snapshot:
-        """Put the new snapshot in place, and return it.
+        """Put the new snapshot in place, and return it. The end of the update does so with what follows.
 
         Raises
         ------
@@ -215,6 +215,7 @@ class StoreUpdate:
         snapshot = self._place.commit(self._change, self._snapshot.store)
         for made in self._made:
             made.settle()
+        self._snapshot, self._entries, self._made, self._limits = snapshot, [], [], {}
         return snapshot
 
     def end(self) -> None:

@@ -232,6 +232,17 @@ def test_what_cannot_be_is_refused_and_changes_nothing(store: Path, tmp_path: Pa
     assert list_all(store) == before
 
 
+def test_what_an_update_has_committed_is_not_committed_again(store: Path, tmp_path: Path) -> None:
+    changed = recshuf.PileStore(store)
+    with changed.update() as update:
+        update.append(write_day(tmp_path, 1), time=1)
+        update.expire(before=1)
+        assert update.commit().number == 2
+        assert update.commit().number == 2
+        update.append(write_day(tmp_path, 2), time=0)
+    assert (changed.snapshot, read_ids(store)) == (3, ids_of(1, 2))
+
+
 def test_an_update_that_has_ended_takes_nothing(store: Path, tmp_path: Path) -> None:
     with recshuf.PileStore(store).update() as ended:
         ended.append(write_day(tmp_path, 1), time=1)

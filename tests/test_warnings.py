@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import recshuf
+from recshuf.api import runs
 from recshuf.errors import RecshufWarning
+from recshuf.job.parts import STAGES
 from tests.support.small_runs import Listener
 
 if TYPE_CHECKING:
@@ -64,6 +66,15 @@ def test_a_listener_gets_warnings_in_place_of_python(inputs: Path, tmp_path: Pat
         report = recshuf.shuffle(inputs, tmp_path / "out.jsonl", progress=listener)
     assert tuple(listener.warnings) == report.warnings
     assert len(listener.warnings) == 1
+
+
+def test_the_report_of_tasks_is_that_of_the_last_one(inputs: Path, tmp_path: Path) -> None:
+    with pytest.warns(RecshufWarning, match=r"the columns of its folders \(year\) are not read"):
+        _, plan = runs.plan_tasks(inputs, tmp_path / "out.jsonl")
+        done = [runs.run_task(plan, number) for stage in STAGES for number in runs.list_tasks(plan, stage)]
+    assert done[:-1] == [None] * (len(done) - 1)
+    assert done[-1] is not None
+    assert len(done[-1].warnings) == 1
 
 
 def test_the_report_of_the_command_has_its_words(call: Run, inputs: Path, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from recshuf.train.loader import PileLoader
 from recshuf.train.mixing import MixLoader
 from recshuf.train.state import find_position
 from tests.support.stores.fake_piles import FakePiles
-from tests.support.stores.token_documents import make_store
+from tests.support.stores.token_documents import make_documents, make_store
 
 STORE = FakePiles({"a": [2000]}, 8, snapshot=17)
 STATE = PileLoader(STORE, 512, lanes=4, epoch=2).state_dict() | {"step": 1}
@@ -35,7 +35,9 @@ def make_loader(
         changes[number] = store or {}
         stores = [
             FakePiles(
-                **{"sets": {"a": [60]}, "pile_count": 3, "seed": seed, "store_id": f"{seed:032}"} | change
+                **{"sets": {"a": [60]}, "pile_count": 3, "make": make_documents}
+                | {"seed": seed, "store_id": f"{seed:032}"}
+                | change
             )
             for seed, change in enumerate(changes, 1)
         ]
@@ -50,7 +52,11 @@ KINDS = ("piles", "mix", "packed")
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_state_counts_the_batches_of_the_latest_iterator_and_threads_end_with_it(kind: str) -> None:
+def test_the_state_counts_the_batches_of_the_latest_iterator_and_what_is_ahead_ends_with_it(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forgotten: list[FakePiles] = []
+    monkeypatch.setattr(FakePiles, "forget", lambda self: forgotten.append(self))
     loader = make_loader(kind, prefetch=3)
     assert {"epoch", "step", "version", "order"} <= loader.state_dict().keys()
     assert len(json.dumps(loader.state_dict())) < 350
@@ -67,6 +73,7 @@ def test_the_state_counts_the_batches_of_the_latest_iterator_and_threads_end_wit
     del old, new
     gc.collect()
     assert not [thread for thread in threading.enumerate() if "recshuf" in thread.name]
+    assert len({*forgotten}) == 1 + (kind == "mix")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -79,7 +86,7 @@ def test_numbers_may_be_of_numpy(kind: str) -> None:
         loader.seek(2, 3)
         other.seek(np.int64(2), np.int64(3))
     assert json.dumps(other.state_dict()) == json.dumps(loader.state_dict())
-    column = "tokens" if kind == "packed" else "pairs" if kind == "piles" else "id"
+    column = "tokens" if kind == "packed" else "pairs"
     found, expected = ([batch[column].tolist() for batch in islice(one, 9)] for one in (other, loader))
     assert found == expected
 
@@ -126,6 +133,7 @@ OTHERS: list[tuple[str, dict[str, Any], str]] = [
     ),
     ("piles", {"drop_last": False}, "drop_last"),
     ("mix", {"weights": (2, 1)}, "stores"),
+    ("mix", {"weight_by": "tokens"}, "weight_by"),
     ("packed", {"tokens": 5}, "tokens"),
     ("packed", {"column": "large"}, "column"),
     ("packed", {"eos": 5}, "eos"),

@@ -85,9 +85,7 @@ class SchemaUnion:
             if column is None:
                 fields[index] = field.with_nullable(True)
             elif self._wanted is None or field.name in self._wanted:
-                fields[index] = _merge_columns(
-                    field, schema.field(column), owner, name, widens=self._widens
-                )
+                fields[index] = _merge_columns(field, schema.field(column), owner, name, widens=self._widens)
         known = set(self.schema.names)
         new = [field.with_nullable(True) for field in schema if field.name not in known]
         self._owners += [name] * len(new)

@@ -18,7 +18,13 @@ from recshuf.audit.order.statistics import (
     count_cycles,
     count_inversions,
     estimate_buffer,
+    measure_cycles,
+    measure_descents,
+    measure_footrule,
+    measure_inversions,
+    measure_maxima,
     measure_same_file,
+    measure_spearman,
     measure_table,
     measure_windows,
 )
@@ -35,6 +41,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from recshuf.audit.order.statistics import Measure
     from tests.support.flawed_orders import Shuffler
 
     Order = NDArray[np.int64]
@@ -98,25 +105,27 @@ def test_pools_keep_large_files_and_leave_none_small(sizes: Order) -> None:
     assert totals.size == 1 or totals.min() >= 6 * np.sqrt(windows / totals.size)
 
 
-@pytest.mark.parametrize(
-    "sizes",
-    [[5, 20, 75], *(pytest.param(one, marks=pytest.mark.slow) for one in ([50, 50], [40, 30, 20, 5, 5]))],
-)
-def test_mean_and_deviation_are_those_of_many_draws(sizes: list[int]) -> None:
+FILES, COLUMNS = np.array([0, 0, 1, 1, 1, 2]), np.array([0, 0, 0, 0, 1, 2])
+EXACT: dict[str, Callable[[Order], Measure]] = {
+    "table": lambda p: measure_table(FILES[p], COLUMNS),
+    "windows": lambda p: measure_windows(FILES[p], 3),
+    "same file": lambda p: measure_same_file(FILES[p]),
+    "descents": measure_descents,
+    "spearman": measure_spearman,
+    "inversions": measure_inversions,
+    "footrule": measure_footrule,
+    "cycles": measure_cycles,
+    "maxima": measure_maxima,
+}
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_mean_and_deviation_are_those_of_all_orders(name: str) -> None:
     """Also for uneven margins, for which the usual deviation of chi-square is far off."""
-    rng, count = np.random.default_rng(8), 3000
-    files = np.repeat(np.arange(len(sizes)), sizes)
-    columns = np.repeat([0, 1, 2, 3], [4, 16, 30, 50])
-    measures: dict[str, Callable[[Order], tuple[float, float, float]]] = {
-        "table": lambda drawn: measure_table(drawn, columns),
-        "windows": lambda drawn: measure_windows(drawn, len(sizes)),
-        "same file": measure_same_file,
-    }
-    for name, measure in measures.items():
-        drawn = np.array([measure(rng.permutation(files)) for _ in range(count)])
-        _, expectation, deviation = drawn[0]
-        assert abs(drawn[:, 0].mean() - expectation) < 5 * deviation / np.sqrt(count), name
-        assert drawn[:, 0].std() == pytest.approx(deviation, rel=0.14), name
+    measured = np.array([EXACT[name](np.array(p)) for p in permutations(range(6))])
+    _, expectation, deviation = measured[0]
+    assert measured[:, 0].mean() == pytest.approx(expectation, abs=1e-9)
+    assert measured[:, 0].std() == pytest.approx(deviation)
 
 
 FLAWS: list[tuple[Shuffler, str, str]] = [

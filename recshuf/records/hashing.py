@@ -288,7 +288,9 @@ def _read_scalars(array: pa.Array, field: str) -> Sequence[NDArray[np.uint64]]:
         return [_widen_floats(array)]
     if pt.is_decimal(kind):
         return _read_decimals(array)
-    if pt.is_temporal(kind) and not pt.is_interval(kind):
+    if pt.is_interval(kind):  # months and days, nanoseconds
+        return list(view_bytes(array).view(np.uint64).reshape(-1, 2).T)
+    if pt.is_temporal(kind):
         return _read_moments(array)
     raise ConversionError(
         field, f"values of type {kind} cannot be compared", remedy="leave it out with --columns"

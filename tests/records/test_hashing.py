@@ -159,6 +159,7 @@ def test_garbage_under_nulls_is_not_seen():
         (pa.struct({"a": pa.string(), "b": pa.string()}), [{"a": "x", "b": "y"}, {"a": "y", "b": "x"}, {"a": None, "b": "x"}, {"a": "x", "b": None}, {"a": None, "b": None}, None]),
         (pa.map_(pa.string(), pa.int64()), [[("a", 1), ("b", 2)], [("b", 2), ("a", 1)], [("a", 2), ("b", 1)], [("a", None)], [], None]),
         (pa.float64(), [0.0, -0.0, float("nan"), float("inf"), -float("inf")]),
+        (pa.month_day_nano_interval(), [(0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1), (0, 0, 1 << 32), None]),
     ],
 )  # fmt: skip
 def test_values_that_are_easily_confused_have_different_hashes(kind: pa.DataType, values: list[Any]):

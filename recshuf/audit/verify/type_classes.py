@@ -25,6 +25,7 @@ _CLASSES: tuple[tuple[str, Callable[[pa.DataType], bool]], ...] = (
     ("date", pt.is_date),
     ("time", pt.is_time),
     ("duration", pt.is_duration),
+    ("interval", pt.is_interval),
 )
 
 

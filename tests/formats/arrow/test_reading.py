@@ -82,6 +82,15 @@ def test_the_rows_of_a_batch_are_those_of_8_mib_where_inputs_have_one_batch_or_n
         assert [batch.num_rows for batch in others] == [6000 - first.num_rows]
 
 
+def test_intervals_are_compared(tmp_path: Path) -> None:
+    spans = pa.array([(1, 2, 3), None, (4, 5, 6), (-1, -2, -3)], pa.month_day_nano_interval())
+    write(tmp_path / "in.arrow", pa.table({"span": spans}))
+    assert recshuf.shuffle(tmp_path / "in.arrow", tmp_path / "out.arrow", seed=1, verify=True).records == 4
+    write(tmp_path / "out.arrow", pa.table({"span": spans.take(pa.array([0, 1, 2, 2]))}))
+    found = recshuf.verify(tmp_path / "in.arrow", tmp_path / "out.arrow")
+    assert (found.missing, found.extra) == (1, 1)
+
+
 @pytest.mark.parametrize("compression", [None, "lz4"])
 def test_the_size_is_known_though_the_first_rows_are_short(tmp_path: Path, compression: str | None) -> None:
     """Piles that come out larger than planned are split, which costs a third of a run."""

@@ -12,6 +12,7 @@ import pickle
 import subprocess
 import sys
 import typing
+from functools import partial
 from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
@@ -45,6 +46,26 @@ def test_torch_that_is_not_installed_is_named_with_what_to_install(monkeypatch: 
     monkeypatch.setitem(sys.modules, "torch", None)  # type: ignore[arg-type] # as if it were not there
     with pytest.raises(ImportError, match=r"needs PyTorch, which is not installed; install recshuf\[torch\]"):
         importlib.import_module("recshuf.torch")
+
+
+CALLS: dict[str, Callable[..., object]] = {
+    "shuffle": partial(recshuf.shuffle, "in.txt", "out.txt"),
+    "plan": partial(recshuf.plan, "in.txt", "out.txt"),
+    "stream": partial(recshuf.stream, "in.txt"),
+    "verify": partial(recshuf.verify, "in.txt", "in.txt"),
+    "check": partial(recshuf.check, "in.txt"),
+    "picture": partial(recshuf.picture, "in.txt"),
+    "scatter": partial(recshuf.scatter, "in.txt", "store"),
+    "gather": partial(recshuf.gather, "store", "out.txt"),
+    "window": partial(recshuf.window, "store", append="in.txt"),
+    "loader": partial(recshuf.PileLoader.from_files, "in.txt", 1, cache="cache"),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_an_option_that_does_not_exist_is_refused_before_anything_is_read(name: str):
+    with pytest.raises(TypeError, match=r"(unknown option|unexpected keyword argument) 'seeds'"):
+        CALLS[name](seeds=1)
 
 
 def test_paths_are_taken_in_any_iterable(tmp_path: Path):

@@ -82,6 +82,8 @@ def test_first_ones_are_kept_in_the_order_of_their_keys(
     assert read_all(tmp_path / "out") == b"".join(wanted)
     assert [one.records for one in report.inputs] == list(map(len, files))
     assert (report.records, report.records_written) == (read, len(wanted))
+    passes = [("scatter", read), ("gather", len(wanted)), ("commit", len(wanted))]
+    assert [(done.name, done.records) for done in report.passes] == passes
     figures = {"fields": "record", "kept": len(wanted), "dropped": read - len(wanted), "without_value": 0}
     assert report.features["dedup"] == report.to_json()["dedup"] == figures
     manifest = json.loads((tmp_path / ".out.recshuf.json").read_text())

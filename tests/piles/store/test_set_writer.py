@@ -59,6 +59,20 @@ def test_a_file_of_others_keeps_no_writer_from_a_store_but_from_a_new_one(store:
         write(store.parent / "new", "a", ROWS)
 
 
+def test_sets_of_a_store_are_for_whom_the_mask_of_the_user_lets_read_them(
+    store: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "in.txt").write_text("a\nb\n")
+    before = os.umask(0o027)
+    try:
+        write(store, "a", ROWS)
+        recshuf.scatter(tmp_path / "in.txt", tmp_path / "scattered")
+    finally:
+        os.umask(before)
+    for folder in (store, tmp_path / "scattered"):
+        assert {path.stat().st_mode & 0o777 for path in (folder / "sets").iterdir()} == {0o640}
+
+
 def test_a_sealed_set_is_put_in_place_and_no_other_file_is_written_to(store: Path, tmp_path: Path) -> None:
     with recshuf.PileWriter(store, "a", piles=4) as writer, ExitStack() as others:
         writer.write(ROWS)

@@ -67,6 +67,17 @@ def test_finished_shards_are_not_uploaded_again(bucket: AnyBucket, output: Outpu
     assert bucket.proxy.count(bucket.requests["part"]) == SHARDS - 2
 
 
+def test_an_output_whose_shards_others_have_changed_is_not_complete(bucket: AnyBucket, output: Output):
+    output.shuffle()
+    with pytest.raises(AlreadyCompleteError):
+        output.shuffle(resume=True)
+    key = next(iter(bucket.list_keys("data/out/")))
+    bucket.put(key, bucket.read(key)[:-1])
+    with pytest.raises(OutputError, match="is not empty") as caught:
+        output.shuffle(resume=True)
+    assert not isinstance(caught.value, AlreadyCompleteError)
+
+
 def test_parts_are_continued_replaced_and_cleaned(bucket: AnyBucket, source: Path, tmp_path: Path, call: Run):
     given = {"split": "a=0.6,b=0.4"}
     expected = shuffle_locally(source, tmp_path / "split", **given)

@@ -241,6 +241,17 @@ def test_an_output_whose_name_tells_no_format_is_that_of_the_inputs(
     assert (found.is_equal, found.records, found.differences) == (True, 3, ())
 
 
+def test_chosen_columns_of_csv_are_compared(tmp_path: Path):
+    given, output = tmp_path / "in.csv", tmp_path / "o.csv"
+    given.write_bytes(b'a,b,c\n1,x,2\n3,y,4\n5,"z",6\n')
+    recshuf.shuffle(given, output, columns=["c", "a"], seed=1, verify=True)
+    found = recshuf.verify(given, output, columns=["c", "a"])
+    assert (found.is_equal, found.records) == (True, 3)
+    output.write_bytes(output.read_bytes().replace(b"4,3", b"4,4"))
+    found = recshuf.verify(given, output, columns=["c", "a"])
+    assert (found.missing, found.extra) == (1, 1)
+
+
 @pytest.mark.parametrize("to", ["parquet", "arrow", "jsonl"])
 def test_content_tells_the_format_of_an_output_before_the_inputs_do(tmp_path: Path, to: str):
     (tmp_path / "in.csv").write_bytes(b"a,b\n1,x\n2,y\n3,z\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import shutil
 import signal
 from contextlib import ExitStack
 from dataclasses import replace
@@ -71,6 +72,18 @@ def test_sets_of_a_store_are_for_whom_the_mask_of_the_user_lets_read_them(
         os.umask(before)
     for folder in (store, tmp_path / "scattered"):
         assert {path.stat().st_mode & 0o777 for path in (folder / "sets").iterdir()} == {0o640}
+
+
+def test_records_go_to_no_store_that_was_made_in_place_of_another(store: Path) -> None:
+    write(store, "a", ROWS)
+    with ExitStack() as writers:
+        writer = writers.enter_context(recshuf.PileWriter(store, "b"))
+        writer.write(ROWS)
+        shutil.rmtree(store)
+        write(store, "c", {"id": [1], "text": ["of the other"]})
+        with pytest.raises(OutputError, match="store: another store was made here meanwhile; run again"):
+            writer.close()
+    assert recshuf.PileStore(store).num_records == 1
 
 
 def test_a_sealed_set_is_put_in_place_and_no_other_file_is_written_to(store: Path, tmp_path: Path) -> None:

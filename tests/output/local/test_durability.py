@@ -121,7 +121,7 @@ def test_of_a_run_that_ends_early_only_the_shard_in_progress_is_noted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not those that wait behind it."""
-    noted, has_begun = list[FinishedShard](), threading.Event()
+    noted, has_begun, are_waiting = list[FinishedShard](), threading.Event(), threading.Event()
     syncer = ShardSyncer(noted.append, drop_page_cache=False)
     ending = threading.Thread(target=syncer.close)
 
@@ -132,6 +132,7 @@ def test_of_a_run_that_ends_early_only_the_shard_in_progress_is_noted(
 
     def hold(_: Any) -> None:
         if not has_begun.is_set():
+            assert are_waiting.wait(60)
             ending.start()
             has_begun.set()
             with suppress(RuntimeError):
@@ -141,6 +142,7 @@ def test_of_a_run_that_ends_early_only_the_shard_in_progress_is_noted(
     monkeypatch.setattr(os, "fsync", hold)
     for number in range(3):
         add(number)
+    are_waiting.set()
     assert has_begun.wait(60)
     ending.join()
     assert [one.number for one in noted] == [0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -230,6 +231,18 @@ def test_an_input_that_changed_is_named_and_may_be_restored(
     inputs[1].write_bytes(before)
     os.utime(inputs[1], ns=(found.st_atime_ns, found.st_mtime_ns))
     run.do_all()
+
+
+def test_other_machines_may_see_other_inodes_of_the_inputs(tmp_path: Path, inputs: list[Path]):
+    shuffle(inputs, tmp_path / "whole", **OPTIONS)
+    planned = plan(inputs, f"{tmp_path}/out/")
+    planned.do(0)
+    for path in inputs:
+        before = path.stat().st_ino
+        os.replace(shutil.copy2(path, f"{path}.copy"), path)  # noqa: PTH105 - as other tools do
+        assert path.stat().st_ino != before
+    planned.do(*range(1, planned.last + 1))
+    assert read_all(tmp_path / "out") == read_all(tmp_path / "whole")
 
 
 def test_another_engine_continues_tasks_also_when_it_first_failed(tmp_path: Path, inputs: list[Path]):

@@ -301,7 +301,8 @@ def _scan(
     # Without dictionaries, rows are counted in a column of numbers, which is read fastest.
     numbers = (at for at, kind in enumerate(schema.types) if pt.is_primitive(kind))
     only = [*dictionaries] or ([next(numbers, 0)] if len(schema) else [])
-    columns = [number_names(schema.names)[place] for place in dictionaries]
+    numbered = number_names(schema.names)
+    columns = [numbered[place] for place in dictionaries]
     for batch in _read_batches(file, is_file=is_file, columns=only):
         counts.append(batch.num_rows)
         for column, values in zip(columns, batch.columns, strict=False):

@@ -49,30 +49,29 @@ class Dictionaries:
 
     def __init__(self, memory_bytes: int | None) -> None:
         self._memory_bytes = memory_bytes
-        self._parts: dict[tuple[Column, pa.DataType], list[pa.Array]] = {}
+        self._parts: dict[Column, dict[pa.DataType, list[pa.Array]]] = {}
         """Of each column and type of values those that are united, and after them what came since."""
         self._bytes = 0
 
     def add(self, column: Column, found: pa.Array, name: str) -> None:
         """Add a dictionary of the file `name`; more than the memory limit allows is refused."""
         kind = dense_type(found.type)
-        parts = self._parts.setdefault((column, kind), [])
+        parts = self._parts.setdefault(column, {}).setdefault(kind, [])
         if pt.is_nested(kind) or (parts and found.type == kind and found.equals(parts[-1])):
             return
         parts.append(conform(found, kind))
         self._bytes += count_dictionary_bytes(parts[-1:])
         if self._memory_bytes is not None and _SHARE * self._bytes > self._memory_bytes:
-            for known in self._parts.values():
-                self._unite(known)
+            for kinds in self._parts.values():
+                for known in kinds.values():
+                    self._unite(known)
             self._check(self._memory_bytes, name)
         elif count_dictionary_bytes(parts[1:]) >= count_dictionary_bytes(parts[:1]):
             self._unite(parts)
 
     def find_values(self, column: Column, kind: pa.DataType) -> pa.Array:
         """Return all values of a column but null, in this type."""
-        known = [
-            conform(part, kind) for (of, _), parts in self._parts.items() if of == column for part in parts
-        ]
+        known = [conform(part, kind) for parts in self._parts.get(column, {}).values() for part in parts]
         return pa.chunked_array(known, kind).unique().drop_null()
 
     def _unite(self, parts: list[pa.Array]) -> None:

@@ -79,13 +79,13 @@ class ArrowSource(Source):
         self.inputs = tuple(map(_summarise, self._files))
         self.schemas = [file.schema for file in self._files]
         union, picks, declared, self.metadata = unite(self.inputs, self.schemas, options)
-        names = {union.names[pick] for pick in picks}
+        numbered = number_names(union.names)
+        names = {numbered[pick][0] for pick in picks}
         self._columns = []
         for file in self._files:
             _check_types([field for field in file.schema if field.name in names], file.file.name)
             places = columns_of(union, file.schema, file.file.name, [])
             self._columns.append([places[pick] for pick in picks])
-        numbered = number_names(union.names)
         declared, dictionaries, lost = _unite_dictionaries(
             declared, [numbered[pick] for pick in picks], known
         )
@@ -156,21 +156,22 @@ def _unite_dictionaries(
     """Return the declared schema with index types that fit, all values of each dictionary, and what is lost."""
     values: dict[int, pa.Array] = {}
     lost: dict[str, list[str]] = {}
-    for index, column in enumerate(declared):
+    fields = list(declared)
+    for index, column in enumerate(fields):
         kind, dense = column.type, dense_type(column.type)
         if pt.is_dictionary(kind) and not pt.is_nested(dense):
             values[index] = known.find_values(columns[index], dense)
             fitting = fit_index(pa.dictionary(kind.index_type, dense, kind.ordered), len(values[index]))
-            declared = declared.set(index, column.with_type(fitting))
+            fields[index] = column.with_type(fitting)
         elif _has_dictionary(kind):
-            declared = declared.set(index, column.with_type(dense))
+            fields[index] = column.with_type(dense)
             place = "of" if pt.is_dictionary(kind) else "inside of"
             lost.setdefault(place, []).append(repr(column.name))
     notes = (
         f"{', '.join(names)}: dictionaries {place} nested values are written as plain values"
         for place, names in lost.items()
     )
-    return declared, values, tuple(notes)
+    return pa.schema(fields, declared.metadata), values, tuple(notes)
 
 
 def unite(

@@ -353,19 +353,18 @@ class Groups:
 
     def bundle(self, groups: Iterable[int], most_bytes: int) -> Iterator[list[int]]:
         """Yield consecutive groups that are loaded together: up to so many bytes, each once, all or none in memory."""
-        held: list[int] = []
-        held_bytes, resident = 0, self._regions.resident_count
+        held: dict[int, None] = {}
+        held_bytes, resident, are_resident = 0, self._regions.resident_count, False
         for group in groups:
-            own = int(self.byte_counts[group])
-            if held and (
-                held_bytes + own > most_bytes or group in held or (group < resident) != (held[0] < resident)
-            ):
-                yield held
-                held, held_bytes = [], 0
-            held.append(group)
+            own, is_resident = int(self.byte_counts[group]), group < resident
+            if held and (held_bytes + own > most_bytes or group in held or is_resident != are_resident):
+                yield list(held)
+                held, held_bytes = {}, 0
+            held[group] = None
             held_bytes += own
+            are_resident = is_resident
         if held:
-            yield held
+            yield list(held)
 
     def split(self, group: int, part_count: int) -> tuple[Groups, Regions]:
         """Return the groups of a group's records in as many finer ranges of keys; the caller closes their regions."""

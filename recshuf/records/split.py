@@ -35,7 +35,8 @@ def apportion(total: int, weights: Sequence[float | Fraction]) -> list[int]:
     [5, 3, 2]
     """
     parts = [Fraction(weight) for weight in weights]
-    exact = [total * part / sum(parts) for part in parts]
+    whole = sum(parts)
+    exact = [total * part / whole for part in parts]
     counts = [int(share) for share in exact]
     by_remainder = sorted(range(len(exact)), key=lambda index: counts[index] - exact[index])
     for index in by_remainder[: total - sum(counts)]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -193,6 +193,8 @@ class Mixture:
     """What tells each store and its order from others, as JSON values; none for one store without weights."""
     has_shares: bool = True
     """Whether weights are those of records, or of whatever the rows of a batch are."""
+    _told: list[str] = field(default_factory=list, init=False, repr=False, compare=False)
+    """What `describe` says of the first changes, as JSON."""
 
     @property
     def rows(self) -> int:
@@ -217,12 +219,14 @@ class Mixture:
         if not self.stores:
             return {}
         first, *later = [one for one in self.stretches if not one.start or one.start < step]
-        past = [[stretch.start, self._identify(stretch)] for stretch in later]
+        for stretch in later[len(self._told) :]:
+            self._told.append(json.dumps([stretch.start, self._identify(stretch)]))
+        past = ", ".join(self._told[: len(later)])
         return {
             # Of the id, the snapshot and the seed of each store, and of the records that it gives to an epoch.
             "stores": xxhash.xxh3_128_hexdigest(json.dumps(self._identify(first)).encode()),
             # The same of the changes since.
-            "weights": xxhash.xxh3_64_hexdigest(json.dumps(past).encode()) if past else None,
+            "weights": xxhash.xxh3_64_hexdigest(f"[{past}]".encode()) if past else None,
         }
 
     def _identify(self, stretch: Stretch) -> list[Any]:

@@ -65,7 +65,9 @@ def check_epochs(
             score_matching(Matching(one, sizes, records=len(one), share=1.0), started) for one in positions
         ]
         _check_orders(origins, order, piles)
-        again = _score_meetings(piles, order, mix, _count_meetings(_make_table(positions, groups)))
+        table = _make_table(positions, groups)
+        meetings = _count_meetings(table, table.sum(axis=1), table.sum(axis=0))
+        again = _score_meetings(piles, order, mix, meetings)
         both = combine_reports(reports, started)
         return replace(both, scores=(*both.scores, again), seconds=time.perf_counter() - started)
     finally:
@@ -133,10 +135,15 @@ def _make_table(positions: list[NDArray[np.intp]], sizes: list[NDArray[np.int64]
     return np.bincount(places[0] * count + places[1], minlength=count**2).reshape(count, count)
 
 
-def _count_meetings(table: NDArray[np.int64]) -> float:
-    """Return how much more often than by chance two records of a group share one in the next epoch."""
-    sizes, after = table.sum(axis=1), table.sum(axis=0)
-    total = float(table.sum())
+def _count_meetings(
+    table: NDArray[np.int64], sizes: NDArray[np.int64], after: NDArray[np.int64]
+) -> float:
+    """Return how much more often than by chance two records of a group share one in the next epoch.
+
+    The table has the number of records of each group that each one of the next epoch has, those of 0 may be left out; the
+    others are the sizes of the groups of both epochs.
+    """
+    total = float(sizes.sum())
     pairs = float((table * (table - 1)).sum())
     chances = float((sizes * (sizes - 1)).sum()) * float((after * (after - 1)).sum())
     return pairs * total * (total - 1) / chances if chances else 0.0
@@ -145,7 +152,7 @@ def _count_meetings(table: NDArray[np.int64]) -> float:
 def _score_meetings(piles: StoredPiles, order: EpochOrder, mix: int, meetings: float) -> Score:
     """Return the score of the meetings among those of other seeds."""
     others = [
-        _count_meetings(_simulate(piles, replace(order, seed=seed), mix)) for seed in range(_SIMULATIONS)
+        _count_meetings(*_simulate(piles, replace(order, seed=seed), mix)) for seed in range(_SIMULATIONS)
     ]
     expected = float(np.mean(others))
     if not expected:
@@ -155,15 +162,20 @@ def _score_meetings(piles: StoredPiles, order: EpochOrder, mix: int, meetings: f
     return Score("meetings", meetings, expected, max(float(np.std(others)), 1e-6 * expected), _HIGHER, _LOWER)
 
 
-def _simulate(piles: StoredPiles, order: EpochOrder, mix: int) -> NDArray[np.int64]:
-    """Return the table of two epochs with a seed, from the counts of the regions alone."""
-    pile_count = piles.counts.shape[1]
+def _simulate(
+    piles: StoredPiles, order: EpochOrder, mix: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Return what `_count_meetings` takes of two epochs with a seed, from the counts of the regions alone."""
+    pile_count, counts = piles.counts.shape[1], piles.counts.ravel()
     count = -(-pile_count // mix)
     places = []
     for epoch_order in (order, replace(order, epoch=order.epoch + 1)):
         slots = epoch_order.find_slots(piles.names, pile_count)
-        places.append(np.argsort(slots, axis=1) // mix)
-    flat = (places[0] * count + places[1]).ravel()
-    table = np.zeros(count**2, np.int64)
-    np.add.at(table, flat, piles.counts.ravel())
-    return table.reshape(count, count)
+        places.append((np.argsort(slots, axis=1) // mix).ravel())
+    # A table of all groups would have far more places than there are regions.
+    _, cells = np.unique(places[0] * count + places[1], return_inverse=True)
+    table, sizes, after = (
+        np.bincount(own, counts, least).astype(np.int64)
+        for own, least in ((cells, 0), (places[0], count), (places[1], count))
+    )
+    return table, sizes, after

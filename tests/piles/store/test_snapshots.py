@@ -173,6 +173,25 @@ def test_a_commit_deletes_what_dead_processes_left_and_nothing_of_the_living(fol
     assert sorted(path.name for path in folder.sets.iterdir()) == ["a-0.piles", "b-0.piles"]
 
 
+def test_many_dead_names_are_deleted_without_reading_the_snapshots_for_each(
+    folder: StoreFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So a compaction of many small sets takes linear time."""
+    names = [f"dead-{number}" for number in range(2 * store_folder.LOCKED_AT_ONCE)]
+    for name in names:
+        (folder.sets / f"{name}-00000.piles").touch()
+    listings = []
+
+    def list_referenced(self: StoreFolder, own: Any = StoreFolder.list_referenced) -> set[str]:
+        listings.append(self)
+        return own(self)
+
+    monkeypatch.setattr(StoreFolder, "list_referenced", list_referenced)
+    assert sorted(folder.collect()) == sorted(f"{name}-00000" for name in names)
+    assert list(folder.sets.iterdir()) == []
+    assert len(listings) <= 4
+
+
 def test_a_name_is_taken_once(folder: StoreFolder) -> None:
     add(folder, "a-0")
     with pytest.raises(UsageError, match="has a pile set of this name"):

@@ -49,11 +49,13 @@ class Looker:
         if not positions.size:
             return selection.make_empty()
         owners, parts = np.searchsorted(self._ends, positions, side="right"), []
-        for pile in np.unique(owners).tolist():
-            rows = positions[owners == pile] - (self._ends[pile] - self._groups.sizes[pile])
+        index = np.argsort(owners, kind="stable")
+        piles, begins = np.unique(owners[index], return_index=True)
+        for pile, own in zip(piles.tolist(), np.split(positions[index], begins[1:]), strict=True):
+            rows = own - (self._ends[pile] - self._groups.sizes[pile])
             parts.append(take_rows(self._groups.load([pile]).batch, rows))
         place = np.empty(len(positions), np.intp)
-        place[np.argsort(owners, kind="stable")] = np.arange(len(positions))
+        place[index] = np.arange(len(positions))
         return selection.make_table(take_rows(concat_batches(parts), place))
 
     def iterate(self) -> Iterator[dict[str, Any]]:
@@ -66,21 +68,23 @@ class Looker:
 
     def find(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the positions of records, given source and row of each, shape ``(n, 2)``."""
-        wanted = pack_provenance(ids[:, 0].copy(), ids[:, 1].copy())
-        positions = np.full(len(ids), -1, np.int64)
-        likely = self._guess_piles(ids)
+        packed = pack_provenance(ids[:, 0].copy(), ids[:, 1].copy())
+        wanted, places = np.unique(packed, return_inverse=True)
+        found = np.full(len(wanted), -1, np.int64)
+        left, likely = len(wanted), self._guess_piles(ids)
         others = np.flatnonzero(self._groups.sizes).tolist()
         # Keys are not those of the sources where sets were joined, or a split has moved records.
         for pile in dict.fromkeys([*likely, *others]):
-            if (positions >= 0).all():
+            if not left:
                 break
             if not self._groups.sizes[pile]:
                 continue
             origins = find_origins(self._groups.load([pile]).batch)
-            index = np.argsort(origins)
-            place = index[np.minimum(np.searchsorted(origins, wanted, sorter=index), len(index) - 1)]
-            found = origins[place] == wanted
-            positions[found] = self._ends[pile] - len(origins) + place[found]
+            place = np.minimum(np.searchsorted(wanted, origins), len(wanted) - 1)
+            rows = np.flatnonzero(wanted[place] == origins)
+            found[place[rows]] = self._ends[pile] - len(origins) + rows
+            left -= len(rows)
+        positions = found[places]
         for source, row in ids[positions < 0].tolist():
             raise MissingRecordError(f"{self._piles.path}: no record has the _id ({source}, {row})")
         return positions

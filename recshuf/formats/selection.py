@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -50,7 +51,8 @@ class Selection:
         self._names = self.known if columns is None else list(columns)
         self._has_id = columns is not None and ID in self._names
         _check_names(self._names, whole.append(pa.field(ID, ID_TYPE)) if self._has_id else whole)
-        self._paths = [name for name in self._names if name not in (*self.known, ID)]
+        columns = {*self.known, ID}
+        self._paths = [name for name in self._names if name not in columns]
 
     @property
     def schema(self) -> pa.Schema:
@@ -70,10 +72,12 @@ class Selection:
         if self._names == [ID] and ids is not None:
             return pa.RecordBatch.from_arrays([ids], names=[ID])
         table = self._decoder.decode(records.select(range(records.num_columns - 1)))
-        for path in self._paths:
-            table = table.append_column(path, find_value(table, path))
+        added = {path: find_value(table, path) for path in self._paths}
         if ids is not None:
-            table = table.append_column(ID, ids)
+            added[ID] = ids
+        if added:  # at once: to append a column copies the list of all
+            fields = [*table.schema, *(pa.field(name, values.type) for name, values in added.items())]
+            table = pa.RecordBatch.from_arrays([*table.columns, *added.values()], schema=pa.schema(fields))
         return table.select(self._names)
 
 
@@ -91,18 +95,21 @@ def _check_names(wanted: Sequence[str], schema: pa.Schema) -> None:
     known = schema.names
     if not wanted and known:  # a store without records may have no columns
         raise UsageError("columns=[]: name at least one column")
+    counts, asked = Counter(known), Counter(wanted)
     for name in wanted:
-        column = name if name in known else dotted(name).split(".")[0]
-        if column not in known:
+        column = name if name in counts else dotted(name).split(".")[0]
+        if column not in counts:
             raise UsageError(
                 f"columns: no column {name!r} in the store; it has {list_known(name, known, repr)}"
             )
-        if known.count(column) > 1:
+        if counts[column] > 1:
             raise UsageError(
                 f"columns: two columns are called {column!r}; give the inputs columns of different names"
             )
-        if wanted.count(name) > 1:
+        if asked[name] > 1:
             raise UsageError(f"columns: {name!r} is named twice; name it once")
+        if name in counts:
+            continue
         try:
             check_path(name, schema)
         except UsageError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -70,11 +71,9 @@ def to_table(data: Any, schema: pa.Schema | None) -> pa.Table:
 
 def check_names(names: Sequence[str]) -> None:
     """Raise `UsageError` if two columns have one name."""
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise UsageError(
-            f"column {twice!r}: comes {names.count(twice)} times; give each column a name of its own"
-        )
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise UsageError(f"column {name!r}: comes {count} times; give each column a name of its own")
 
 
 def _make_table(data: Any, schema: pa.Schema | None) -> pa.Table:
@@ -134,13 +133,12 @@ def _to_columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
 
 
 def _join_columns(columns: Mapping[str, Any], schema: pa.Schema | None) -> pa.Table:
-    arrays = {}
+    arrays, fields = {}, {field.name: field for field in schema or ()}
     for name, values in columns.items():
         if not isinstance(name, str):
             raise UsageError(f"column {name!r}: the name is of type {type(name).__name__}; give it as text")
-        field = schema.field(name) if schema is not None and name in schema.names else None
         try:
-            arrays[name] = _to_array(name, values, field)
+            arrays[name] = _to_array(name, values, fields.get(name))
         except UsageError:
             raise
         except _PROBLEMS as error:
@@ -271,6 +269,8 @@ _DEFAULT_PILES = 1024
 10 MB."""
 BUFFER_BYTES = 64 << 20
 """Records collected before they are scattered."""
+MOST_SMALL = 1024
+"""So many collected batches are joined: each takes some KB, however few records it has."""
 _HOLDERS = ((pa.string(), pa.large_string()), (pa.binary(), pa.large_binary()))
 """Types that hold the same values."""
 
@@ -345,6 +345,8 @@ class PileWriter:
         if schema is not None and known is not None:
             snapshot.check_schema(extend_schema(self._schema))
         self._batches: list[pa.RecordBatch] = []
+        self._joined_count = 0
+        """How many of the first are joined ones."""
         self._held_bytes = 0
         self._rows = 0
         self._nulls: set[str] = set()
@@ -401,6 +403,10 @@ class PileWriter:
             for start in range(0, batch.num_rows, rows):
                 self._batches.append(batch.slice(start, rows))
                 self._held_bytes += count_bytes(self._batches[-1])
+                if len(self._batches) - self._joined_count == MOST_SMALL:
+                    latest = slice(self._joined_count, None)
+                    self._batches[latest] = [concat_batches(self._batches[latest])]
+                    self._joined_count += 1
                 if self._held_bytes >= self._buffer_bytes:
                     self._scatter()
 
@@ -435,7 +441,7 @@ class PileWriter:
             self._piles = open_new_sets(self._place, plan, extend_schema(batch.schema), self._cleanup)
         self._piles.add(0, Origin(0, self._rows), records)
         self._count, self._rows = count, self._rows + batch.num_rows
-        self._batches, self._held_bytes = [], 0
+        self._batches, self._joined_count, self._held_bytes = [], 0, 0
 
     def seal(self) -> tuple[SealedSet, pa.Schema] | None:
         """Write the set to disk, synced, and return its entry for a snapshot; None without records. Idempotent.

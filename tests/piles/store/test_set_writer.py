@@ -20,6 +20,7 @@ import pytest
 import recshuf
 from recshuf.errors import OutputError, PileError, UsageError
 from recshuf.piles.kept.folder import StoreFolder
+from recshuf.run.stores import writer as set_writer
 from tests.support.stores.killed_stores import fork, join
 from tests.support.stores.small_stores import expire, list_all, list_sets, read_ids, read_records, write
 
@@ -124,6 +125,21 @@ def test_the_order_depends_on_names_and_rows_only(tmp_path: Path) -> None:
             range(3000)
         )
     assert orders[0] == orders[1] != sorted(orders[0])
+
+
+def test_many_small_writes_take_the_memory_of_their_records(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Arrow gives each array of a batch 64 bytes or more."""
+    monkeypatch.setattr(set_writer, "MOST_SMALL", 32)
+    before = pa.total_allocated_bytes()
+    with recshuf.PileWriter(store, "a", seed=5, piles=4) as writer:
+        for row in range(500):
+            writer.write({"id": [row], "text": [f"t{row}"]})
+        held = pa.total_allocated_bytes() - before
+        assert writer.num_records == 500
+    assert held < 500 * 64
+    assert read_records(store) == {("a", row): {"id": row, "text": f"t{row}"} for row in range(500)}
 
 
 def write_some(store: Path, name: str, count: int) -> None:

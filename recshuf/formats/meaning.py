@@ -68,6 +68,15 @@ _DEFAULTS = {
 }
 """What readers take where an attribute is absent."""
 _SYNONYMS = {("calendar", '"gregorian"'): '"standard"'}
+SCHEMA_COPIES = (
+    b"org.apache.spark.sql.parquet.row.metadata",
+    b"parquet.avro.schema",
+    b"avro.schema",
+    b"iceberg.schema",
+    b"parquet.proto.descriptor",
+    b"thrift.descriptor",
+)
+"""Keys of the footer of Parquet that shards lack if their schema is another one than that of the first input."""
 _MOST_NUMBERS = 1 << 16
 _MOST_LEVELS = 64
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recshuf.errors import InputError
-from recshuf.formats.meaning import Weight, compare_lists, is_same, weigh
+from recshuf.formats.meaning import SCHEMA_COPIES, Weight, compare_lists, is_same, weigh
 from recshuf.interfaces import Metadata, MetadataKey
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _MOST_SHOWN = 8
 _SHOWN_LETTERS = 100
+_COPIES = {(key.decode(),) for key in SCHEMA_COPIES}
 
 
 @dataclass(slots=True)
@@ -199,7 +200,8 @@ def compare_written(expected: Metadata, found: Metadata) -> Iterator[str]:
         ours, theirs = expected.values.get(key), found.values.get(key)
         if is_same(key.subject, ours, theirs):
             continue
-        if weigh(key.subject) >= Weight.LABELS or None not in (ours, theirs):
+        is_left_out = theirs is None and key.path[:1] in _COPIES
+        if not is_left_out and (weigh(key.subject) >= Weight.LABELS or None not in (ours, theirs)):
             here, there = _show_pair(ours, theirs)
             yield f"{key.place}{key.item} is {here} by the inputs and {there} in the output"
     if found.differences:

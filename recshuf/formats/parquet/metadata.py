@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from recshuf.dataclass import dataclass
-from recshuf.formats.meaning import Weight, describe, find_inside, flatten, is_counted, weigh
+from recshuf.formats.meaning import SCHEMA_COPIES, Weight, describe, find_inside, flatten, is_counted, weigh
 from recshuf.formats.parquet.annotations import GROUP, OWN
 from recshuf.formats.parquet.types import is_extension, name_children, walk, with_children
 from recshuf.interfaces import MetadataKey
@@ -50,14 +50,7 @@ _HUGGING_FACE_COUNTS = (
     "dataset_size",
     "size_in_bytes",
 )
-SCHEMA_COPIES = (
-    b"org.apache.spark.sql.parquet.row.metadata",
-    b"parquet.avro.schema",
-    b"avro.schema",
-    b"iceberg.schema",
-    b"parquet.proto.descriptor",
-    b"thrift.descriptor",
-)
+_MOST_LEVELS = 64
 
 
 def read_metadata(schema: pa.Schema, kept: Collection[str] | None = None) -> dict[MetadataKey, str]:
@@ -98,11 +91,22 @@ def _read_footer(key: bytes, content: Any) -> Iterator[tuple[MetadataKey, str]]:
         )
     if key == HUGGING_FACE and isinstance(info := find_inside(content, ("info",)), dict):
         content = {**content, "info": {name: value for name, value in info.items() if name != "features"}}
-    for path, value in flatten(content, (_decode(key),)):
-        # Copies of the schema follow its types.
-        least = Weight.LABELS if key in SCHEMA_COPIES else Weight.LITTLE
+    is_copy = key in SCHEMA_COPIES
+    walk_content, least = (_walk_copy, Weight.LABELS) if is_copy else (flatten, Weight.LITTLE)
+    for path, value in walk_content(content, (_decode(key),)):
         if value is not None and weigh(path[-1]) >= least:
             yield MetadataKey("footer", path[:-1], path[-1]), describe(value)
+
+
+def _walk_copy(content: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield what Spark says of columns in a copy of the schema; names and types of columns follow the schema."""
+    if isinstance(content, list) and len(path) < _MOST_LEVELS:
+        for column in content:
+            if isinstance(column, dict) and "name" in column:
+                yield from _walk_copy(column, (*path, str(column["name"])))
+    elif isinstance(content, dict) and len(path) < _MOST_LEVELS:
+        for key, part in content.items():
+            yield from (flatten if key == "metadata" else _walk_copy)(part, (*path, key))
 
 
 def _read_columns(

@@ -350,3 +350,37 @@ def test_a_copy_of_the_schema_is_kept_where_it_is_the_schema(tmp_path: Path) -> 
     assert len(read_shuffled(first, first).metadata) == 2
     assert len(read_shuffled(first, second).metadata) == 1
     assert len(read_shuffled(first, provenance=True).metadata) == 1
+
+
+AVRO = "parquet.avro.schema"
+
+
+def copy_schema(key: str, columns: dict[str, str], said: dict[str, Any]) -> str:
+    if key == AVRO:
+        fields = [{"name": name, "type": ["null", kind]} for name, kind in columns.items()]
+        return json.dumps({"type": "record", "name": "r", "fields": fields})
+    fields = [{"name": name, "type": kind, "metadata": said} for name, kind in columns.items()]
+    return json.dumps({"type": "struct", "fields": fields})
+
+
+@pytest.mark.parametrize("key", [AVRO, SPARK])
+def test_copies_of_schemas_follow_the_types_of_columns_of_any_name(tmp_path: Path, key: str) -> None:
+    """Names of columns are no attributes, and a copy is left out with what Spark says in it."""
+    tables = {
+        "int": {"offset": pa.array([1], pa.int32()), "id": pa.array([1])},
+        "long": {"offset": pa.array([2], pa.int64()), "id": pa.array([2])},
+        "none": {"id": pa.array([3])},
+    }
+    paths = {}
+    for name, columns in tables.items():
+        kinds = {column: name for column in columns}
+        copy = copy_schema(key, kinds, {"scale_factor": 2})
+        paths[name] = with_metadata(tmp_path / f"{name}.parquet", columns, {key: copy})
+    for index, names in enumerate((["int", "long"], ["long", "int"], ["none", "int"], ["int", "none"])):
+        if key == AVRO or "none" not in names:
+            output = tmp_path / f"{index}.parquet"
+            assert not recshuf.shuffle([paths[name] for name in names], output, verify=True).warnings
+    for index, options in enumerate([{"columns": ["id"]}, {"columns": ["offset"]}, {"provenance": True}]):
+        output = tmp_path / f"one{index}.parquet"
+        recshuf.shuffle(paths["int"], output, verify=True, **options)
+        assert recshuf.verify(paths["int"], output, **options).is_equal

@@ -6,6 +6,7 @@ Fields of records keep their bytes, but that one without quotes that holds the n
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -36,6 +37,9 @@ def check_schema(schema: pa.Schema) -> None:
     """Raise `ConversionError` unless CSV can hold the columns, so that they can be read again."""
     if not len(schema):
         raise ConversionError("", "records without a single field have no place in CSV", remedy="write JSONL")
+    for name, count in Counter(schema.names).items():
+        if count > 1:
+            raise ConversionError(name, f"CSV cannot hold {count} columns of one name", remedy="rename all but one")
     for field in schema:
         kind = field.type.value_type if pt.is_dictionary(field.type) else field.type
         if isinstance(kind, pa.BaseExtensionType) or pt.is_nested(kind) or not _is_plain(kind):

@@ -172,6 +172,14 @@ def test_records_without_fields_are_refused_with_a_remedy(tmp_path: Path) -> Non
         recshuf.shuffle(tmp_path / "in.jsonl", tmp_path / "out.csv")
 
 
+def test_columns_of_one_name_are_refused_with_a_remedy(tmp_path: Path) -> None:
+    table = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["x", "x"])
+    for verify in (False, True):
+        with pytest.raises(ConversionError, match="'x': CSV cannot hold 2 columns of one name; rename"):
+            recshuf.shuffle(table, tmp_path / "out.csv", verify=verify)
+    assert not [*tmp_path.iterdir()]
+
+
 @pytest.mark.parametrize("kind", [pa.decimal128(3, -2), pa.decimal128(38, -20)], ids=str)
 def test_decimals_of_a_negative_scale_are_written_with_all_digits(tmp_path: Path, kind: pa.DataType) -> None:
     array = make_decimals([123, -4, 0], kind)

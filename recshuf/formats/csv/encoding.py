@@ -39,7 +39,8 @@ def check_schema(schema: pa.Schema) -> None:
         raise ConversionError("", "records without a single field have no place in CSV", remedy="write JSONL")
     for name, count in Counter(schema.names).items():
         if count > 1:
-            raise ConversionError(name, f"CSV cannot hold {count} columns of one name", remedy="rename all but one")
+            problem = f"CSV cannot hold {count} columns of one name"
+            raise ConversionError(name, problem, remedy="rename all but one")
     for field in schema:
         kind = field.type.value_type if pt.is_dictionary(field.type) else field.type
         if isinstance(kind, pa.BaseExtensionType) or pt.is_nested(kind) or not _is_plain(kind):

@@ -373,8 +373,7 @@ def test_copies_of_schemas_follow_the_types_of_columns_of_any_name(tmp_path: Pat
     }
     paths = {}
     for name, columns in tables.items():
-        kinds = {column: name for column in columns}
-        copy = copy_schema(key, kinds, {"scale_factor": 2})
+        copy = copy_schema(key, dict.fromkeys(columns, name), {"scale_factor": 2})
         paths[name] = with_metadata(tmp_path / f"{name}.parquet", columns, {key: copy})
     for index, names in enumerate((["int", "long"], ["long", "int"], ["none", "int"], ["int", "none"])):
         if key == AVRO or "none" not in names:

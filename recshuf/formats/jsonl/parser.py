@@ -21,6 +21,7 @@ from recshuf.formats.jsonl.line_checks import BadRecord, Path, check_lines, shor
 from recshuf.formats.jsonl.numbers import explain_too_large, shorten_zeros
 from recshuf.formats.jsonl.rewriting import list_rewrites, rewrite, walk_types
 from recshuf.records.arrays import check_path, split_path, unknown_column, view_bytes
+from recshuf.records.provenance import FILE_COLUMN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -141,6 +142,8 @@ def explain_misfit(line: pa.Array, parser: Parser, error: BadRecord) -> BadRecor
     surplus = _find_surplus(inferred, parser.schema)
     if surplus is not None and parser.is_strict:
         remedy = "add it to the schema (recshuf verify takes that of the inputs)"
+        if surplus == (FILE_COLUMN,):
+            remedy = "if a run added it, give --provenance to recshuf verify; else add it to the schema"
         return BadRecord("is not in the schema", remedy=remedy, path=surplus)
     for path, field in _single_fields(list(parser.schema), ()):
         try:

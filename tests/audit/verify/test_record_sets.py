@@ -136,6 +136,16 @@ def test_columns_that_the_manifest_says_were_added_are_not_compared(tmp_path: Pa
     assert recshuf.verify(tmp_path / "in.jsonl", tmp_path / "out", provenance=True).is_equal
 
 
+def test_added_columns_of_a_conversion_to_lines_name_the_option(tmp_path: Path):
+    given, output = tmp_path / "in.csv", tmp_path / "out.jsonl"
+    given.write_text("id,n\n1,2\n3,4\n")
+    recshuf.shuffle(given, output, seed=1, provenance=True)
+    said = r"'source_file': .*if a run added it, give provenance=True to recshuf verify"
+    with pytest.raises(InputError, match=said):
+        recshuf.verify(given, output)
+    assert recshuf.verify(given, output, provenance=True).is_equal
+
+
 def test_what_every_file_repeats_beside_the_records_is_compared(tmp_path: Path):
     with h5py.File(tmp_path / "in.h5", "w") as file:
         file["id"], file["names"] = np.arange(50), np.array([b"cat", b"dog"])

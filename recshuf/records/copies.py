@@ -95,11 +95,10 @@ class CopyKeys(KeyMaker):
         if (counts == 1).all():
             return KeyedRows((keys,))
         rows = np.repeat(np.arange(batch.num_rows), counts)
-        number_of_copy = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
-        keys = keys[rows]
+        keys, starts = keys[rows], np.cumsum(counts) - counts
         for number in range(1, int(counts.max(initial=0))):
-            places = np.flatnonzero(number_of_copy == number)
-            keys[places] = draw_keys(self._seed, ranges, (*_COPY, number))[rows[places]]
+            again = np.flatnonzero(counts > number)
+            keys[starts[again] + number] = draw_keys(self._seed, ranges, (*_COPY, number))[again]
         return KeyedRows((keys,), rows)
 
     def _count(self, span: RowRange) -> NDArray[np.int64]:

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from recshuf.formats.jsonl.parser import Parser
 
 
+_FEW_LINES = 8
 _MAX_BATCH_BYTES = (1 << 31) - 1  # limit of the offsets of a string column
 _NOUNS = {
     "boolean": "a boolean",
@@ -164,10 +165,19 @@ def _follow_suspects(types: GivenTypes | InferredTypes, error: BadRecord, lines:
         if own_error is None:
             break
         errors[at] = own_error
-        rest = lines.slice(at + 1)
-        next_error = find_error(types, rest) if len(rest) else None
-        at = None if next_error is None or next_error.suspect is None else at + 1 + next_error.suspect
+        at = _find_suspect(types, lines, at + 1)
     return errors
+
+
+def _find_suspect(types: GivenTypes | InferredTypes, lines: pa.Array, start: int) -> int | None:
+    """Return the index of the next suspect; first few lines are parsed, as bad ones are often close together."""
+    count = _FEW_LINES
+    while start < len(lines):
+        error = find_error(types, lines.slice(start, count))
+        if error is not None and error.suspect is not None:
+            return start + error.suspect
+        start, count = start + count, 2 * count
+    return None
 
 
 def _halve(lines: pa.Array, rows: Rows) -> list[tuple[pa.Array, Rows]]:

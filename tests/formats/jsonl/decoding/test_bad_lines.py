@@ -179,6 +179,20 @@ def test_good_lines_are_not_parsed_one_by_one(
     assert sum(parsed) < 10 * sum(map(len, lines))
 
 
+def test_lines_behind_a_bad_one_are_not_parsed_for_each_such_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed: list[int] = []
+    read = pj.read_json
+
+    def count(source: pa.BufferReader, **options: object) -> pa.Table:
+        parsed.append(source.size())
+        return read(source, **options)
+
+    lines = [b'{"a":1}', b'{"a":1,"a":2}'] * 400
+    monkeypatch.setattr("pyarrow.json.read_json", count)
+    assert list(filter_lines(bad_line_filter(), lines)) == list(range(1, 800, 2))
+    assert sum(parsed) < 20 * sum(map(len, lines))
+
+
 TOKENS = [
     "{", "}", "[", "]", ",", ":", '"a"', '"b"', "1", "-0.5e+3", "01", "1.", "true", "nul", "NaN", "-Inf", " ", "\t",
     '"\\n"', '"\\u12aF"', '"\\u12g"', '"}{"', '"\\', "é", "\x01", "\x02", '"\x02"', "\x7f", "'", "{}", '"a":1', "\\",

@@ -50,14 +50,14 @@ class Coalescer:
         self._group = BatchGroup([], [], [])
         self._bytes = 0
 
-    def add(self, task: InputTask, rows: RowRange, batch: pa.RecordBatch) -> None:
+    def add(self, task: InputTask, ranges: Sequence[RowRange], batch: pa.RecordBatch) -> None:
         size = count_bytes(batch)
         if self._bytes + size > self._most_bytes:
             self.flush()
         task.hold()
         self._group.tasks.append(task)
         self._group.batches.append(batch)
-        self._group.ranges.append(rows)
+        self._group.ranges.extend(ranges)
         self._bytes += size
         del batch
         if self._bytes + size > self._most_bytes:
@@ -276,11 +276,13 @@ class InputReader:
         if len(run) == 1:
             self._read_shared(self._begin(run[0], is_shared=True))
             return
-        while run and (joined := self._read_joined(run)):
+        coalescer = Coalescer(self._emit, self._plan.block_bytes)
+        while run and (joined := self._read_joined(run, coalescer)):
             run = run[joined:]
-        self._read_in_turn(run)
+        self._read_in_turn(run, coalescer)
+        coalescer.flush()
 
-    def _read_joined(self, run: list[InputPart]) -> int:
+    def _read_joined(self, run: list[InputPart], coalescer: Coalescer) -> int:
         """Read small inputs joined, if the source can; return how many."""
         if not isinstance(self._source, SupportsJoining):
             return 0
@@ -293,19 +295,19 @@ class InputReader:
             self._check()
             self._joined_rows.update(rows)
         ranges = [RowRange(index, 0, count) for index, count in rows.items()]
-        self._emit(BatchGroup([InputTask([*rows], iter(()))], [joined.batch], ranges))
+        task = InputTask([*rows], iter(()))
+        coalescer.add(task, ranges, joined.batch)
+        self._release(task)
         return len(rows)
 
-    def _read_in_turn(self, run: list[InputPart]) -> None:
+    def _read_in_turn(self, run: list[InputPart], coalescer: Coalescer) -> None:
         """Read small inputs in turn; batches that fit a block are visited together."""
-        coalescer = Coalescer(self._emit, self._plan.block_bytes)
         for part in run:
             task = self._begin(part, is_shared=False)
             while (taken := task.take()) is not None:
                 self._read(task, *taken, coalescer)
                 self._release(task)
             self._release(task)
-        coalescer.flush()
 
     def _read_shared(self, task: InputTask) -> None:
         """Read fragments of an input until none is left; other threads may do the same."""
@@ -337,7 +339,7 @@ class InputReader:
     def _read(self, task: InputTask, number: int, fragment: Fragment, coalescer: Coalescer) -> None:
         for row, batch in number_batches(task.counter, number, fragment):
             self._check()
-            coalescer.add(task, RowRange(task.inputs[0], row, batch.num_rows), batch)
+            coalescer.add(task, [RowRange(task.inputs[0], row, batch.num_rows)], batch)
 
     def _emit(self, group: BatchGroup) -> None:
         if not self._queue.offer(group):

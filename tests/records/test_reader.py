@@ -14,7 +14,7 @@ from recshuf.errors import Stopped
 from recshuf.interfaces import Joined
 from recshuf.records.arrays import count_bytes
 from recshuf.records.batch import RowCounter, concat_batches
-from recshuf.records.reader import InputPart, InputReader, ReadingPlan, whole_inputs
+from recshuf.records.reader import InputPart, InputReader, ReadingPlan, group_inputs, whole_inputs
 from tests.support.effort import examples
 from tests.support.formats.fake_source import FakeSource
 
@@ -108,6 +108,20 @@ def test_every_row_is_visited_once_before_its_input_is_finished_with_those_that_
     expected = {(index, row): one for index, ones in enumerate(rows) for row, one in enumerate(ones)}
     assert sorted(visited) == [*expected.items()]
     assert sorted(reading.finished) == list(enumerate(counts))
+
+
+def test_inputs_that_nothing_can_be_joined_with_are_visited_with_those_that_follow():
+    """Visits cost some time for each column, as do batches that are kept: small files of many schemas."""
+
+    class LonelySource(JoiningSource):
+        def read_joined(
+            self, inputs: Sequence[int], block_bytes: int, max_record_bytes: int
+        ) -> Joined | None:
+            return super().read_joined(inputs[:1], block_bytes, max_record_bytes)
+
+    source = LonelySource([[b"a", b"b"]] * 200)
+    runs = [*group_inputs(source, whole_inputs(source), BLOCK, 1)]
+    assert len(Reading(source, 1).groups) == len(runs) < 20
 
 
 @pytest.mark.parametrize(("workers", "counted"), [(1, False), (3, True), (3, False)])

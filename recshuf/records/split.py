@@ -88,9 +88,10 @@ class Split:
 
         No record is read: keys are drawn twice, to count them and to find those at the bounds.
         """
-        ranks = list(accumulate(sizes[:-1]))
+        ranks, total = list(accumulate(sizes[:-1])), int(sum(counts))
         ranges = partial(_cut, counts, first_input)
-        bounds = _find_ranks(seed, stream, ranges, sorted({rank for rank in ranks if rank < sum(counts)}))
+        inside = sorted({rank for rank in ranks if rank < total})
+        bounds = _find_ranks(seed, stream, ranges, inside, min(_BUCKET_BITS, max(1, total.bit_length())))
         return cls(seed, tuple(bounds.get(rank) for rank in ranks), stream)
 
     def to_json(self) -> list[tuple[int, int, int] | None]:
@@ -129,11 +130,14 @@ def _cut(counts: Sequence[int], first_input: int) -> Iterator[RowRange]:
 
 
 def _find_ranks(
-    seed: int, stream: tuple[int, ...], cut: Callable[[], Iterator[RowRange]], ranks: Sequence[int]
+    seed: int, stream: tuple[int, ...], cut: Callable[[], Iterator[RowRange]], ranks: Sequence[int], bits: int
 ) -> dict[int, tuple[int, int, int]]:
-    """Return key, input and row of the records of some ascending ranks, from 0, by the keys of a stream."""
-    shift = np.uint64(64 - _BUCKET_BITS)
-    sizes = np.zeros(1 << _BUCKET_BITS, np.int64)
+    """Return key, input and row of the records of some ascending ranks, from 0, by the keys of a stream.
+
+    Keys are counted by their first bits: many samples of few records take fewer.
+    """
+    shift = np.uint64(64 - bits)
+    sizes = np.zeros(1 << bits, np.int64)
     for span in cut():
         buckets = (draw_keys(seed, [span], stream) >> shift).astype(np.intp)
         sizes += np.bincount(buckets, minlength=len(sizes))

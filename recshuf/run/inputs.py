@@ -27,7 +27,7 @@ from recshuf.storage.reading.local import name_stdin
 from recshuf.storage.reading.objects import Stores
 from recshuf.storage.settings import StorageOptions
 from recshuf.storage.urls import is_url
-from recshuf.system.files import place_file
+from recshuf.system.files import find_descriptor, place_file
 from recshuf.system.locks import wait_exclusive
 from recshuf.version import __version__
 
@@ -103,12 +103,10 @@ def _refuse_store(name: str, job: Job) -> None:
 
 def _refuse_own_output(job: Job, files: list[InputFile]) -> None:
     """Refuse an input that standard output is written to, which a shell has emptied or would append to."""
-    if not job.writes_stdout or job.options.get("stdout") or sys.stdout is None:
+    descriptor = find_descriptor(sys.stdout)
+    if not job.writes_stdout or job.options.get("stdout") or descriptor is None:
         return
-    try:
-        target = os.fstat(sys.stdout.fileno())
-    except OSError:
-        return  # no file of the system
+    target = os.fstat(descriptor)
     for file in files:
         if file.path is None or file.stamp is None or file.stamp.inode != target.st_ino:
             continue

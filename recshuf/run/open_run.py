@@ -32,6 +32,7 @@ from recshuf.run.header import Header, divide_job, make_header
 from recshuf.run.inputs import Inputs, load_inputs, lock_inputs, save_inputs
 from recshuf.run.resolve import Run, resolve_job, resolve_opened
 from recshuf.run.set_folders import check_sets, choose_sets, open_sets
+from recshuf.system.files import bytes_of
 from recshuf.system.paths import choose_temp_dir, free_bytes
 from recshuf.system.units import format_size
 
@@ -264,10 +265,9 @@ def _open_stream(run: Run, cleanup: ExitStack) -> BinaryIO | None:
         return stream
     if stdout is not None:
         return stdout
-    if sys.stdout is None:
-        raise UsageError("standard output is closed; give a file or directory with -o")
-    _refuse_terminal(sys.stdout.buffer, run, "standard output", "redirect it")
-    return sys.stdout.buffer
+    stream = bytes_of(sys.stdout, "standard output", "give a file or directory with -o")
+    _refuse_terminal(stream, run, "standard output", "redirect it")
+    return stream
 
 
 def _refuse_terminal(stream: BinaryIO, run: Run, name: str, remedy: str) -> None:

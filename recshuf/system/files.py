@@ -15,15 +15,17 @@ import secrets
 import stat
 from contextlib import suppress
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 import xxhash
 
+from recshuf.errors import UsageError
 from recshuf.system.paths import write_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+    from typing import TextIO
 
     from _typeshed import ReadableBuffer
 
@@ -203,6 +205,23 @@ class BehindFile(io.FileIO):
             return False
         self._call(self.fileno(), ctypes.c_int64(begin), ctypes.c_int64(end - begin), flags)
         return True
+
+
+def find_descriptor(stream: TextIO | None) -> int | None:
+    """Return the descriptor of a standard stream; None if it has none, as what a program has put in its place."""
+    try:
+        return stream.fileno() if stream is not None else None
+    except (OSError, ValueError, AttributeError):
+        return None
+
+
+def bytes_of(stream: TextIO | None, name: str, remedy: str) -> BinaryIO:
+    """Return what takes or gives the bytes of a standard stream, or say why there is nothing."""
+    if stream is None or getattr(stream, "closed", False):
+        raise UsageError(f"{name} is closed; {remedy}")
+    if not hasattr(stream, "buffer"):
+        raise UsageError(f"{name} holds text alone here, as in a notebook; {remedy}")
+    return stream.buffer
 
 
 def open_more(open_file: Callable[[], T]) -> T:

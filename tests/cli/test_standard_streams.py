@@ -97,6 +97,51 @@ def test_text_of_a_stream_is_not_guessed_at_when_it_becomes_records(tmp_path: Pa
     assert (tmp_path / name).exists()
 
 
+class TextStream:
+    """What programs put in the place of standard streams to log what is printed."""
+
+    def write(self, text: str) -> int:
+        return len(text)
+
+    def flush(self) -> None:
+        pass
+
+
+class NotebookStream(TextStream):
+    def fileno(self) -> int:
+        raise io.UnsupportedOperation("fileno")
+
+
+def make_closed() -> io.StringIO:
+    stream = io.StringIO()
+    stream.close()
+    return stream
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (TextStream, "holds text alone here"),
+        (NotebookStream, "holds text alone here"),
+        (io.StringIO, "holds text alone here"),
+        (make_closed, "is closed"),
+        (lambda: None, "is closed"),
+    ],
+)
+def test_streams_that_a_program_has_put_in_place_are_told_and_no_others_are_needed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[], object], said: str
+) -> None:
+    (path,) = make_inputs(tmp_path / "in", "text", [30])
+    for name in ("stdin", "stdout", "stderr"):
+        monkeypatch.setattr(sys, name, make())
+    with pytest.raises(UsageError, match=f"standard output {said}.*; give "):
+        recshuf.shuffle(path, "-")
+    with pytest.raises(UsageError, match=f"standard input {said}.*; name the inputs"):
+        recshuf.shuffle("-", tmp_path / "out.txt")
+    if make is not make_closed:
+        assert recshuf.shuffle(path, tmp_path / "out.txt", progress=True).records == 30
+
+
 CONTENTS = {
     "in.jsonl": b'\xef\xbb\xbf{"a": "x"}\r\n{"a": "y"}\n\n',
     "one.jsonl": b'{"a": "x"}',

@@ -266,7 +266,9 @@ def check_notes(report: CheckReport) -> Iterator[str]:
 
 def open_terminal(*, shows_records: bool = False) -> Progress:
     """Return a display if standard error is a terminal, which does not show the records, else one that prints warnings only."""
-    if sys.stderr is None or not sys.stderr.isatty() or shows_records:
+    # A stream that a program has put in its place may lack the method.
+    is_terminal = getattr(sys.stderr, "isatty", bool)()
+    if not is_terminal or shows_records:
         return Warnings()
     return TerminalProgress()
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 from recshuf.errors import DirectoryInputError, InputError, UsageError
 from recshuf.interfaces import InputFile, Stamp
 from recshuf.storage.reading.choosing import choose_files, natural_key
-from recshuf.system.files import drop_pages
+from recshuf.system.files import bytes_of, drop_pages, find_descriptor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -196,12 +196,9 @@ def name_stdin() -> InputFile:
     The descriptor is then at its end, as other processes that share it expect.
     """
     name = "standard input"
-    if sys.stdin is None:
-        raise UsageError(f"{name} is closed; name the inputs")
-    try:
-        descriptor = sys.stdin.fileno()
-        status = os.fstat(descriptor)
-        path = Path(f"/proc/self/fd/{descriptor}")
+    stream, descriptor = bytes_of(sys.stdin, name, "name the inputs"), find_descriptor(sys.stdin)
+    if descriptor is not None:
+        status, path = os.fstat(descriptor), Path(f"/proc/self/fd/{descriptor}")
         if (
             stat.S_ISREG(status.st_mode)
             and not os.lseek(descriptor, 0, os.SEEK_CUR)
@@ -209,9 +206,7 @@ def name_stdin() -> InputFile:
         ):
             os.lseek(descriptor, 0, os.SEEK_END)
             return InputFile(name, path, stamp=Stamp.of(status))
-    except OSError:
-        pass  # not a file
-    return InputFile(name, None, sys.stdin.buffer)
+    return InputFile(name, None, stream)
 
 
 def real_names(names: Iterable[str]) -> Iterator[str]:

@@ -152,7 +152,7 @@ DAMAGES: dict[str, tuple[Callable[[h5py.File], None], str]] = {
     ),
     "negative": (change(indptr=lambda old: np.where(old == 11, -1, old)), "row 6 of dataset 'X/indptr'"),
     "far": (
-        change(indptr=lambda old: np.where(old == 11, 1 << 40, old)),
+        change(indptr=lambda old: np.where(old == 11, np.int64(1 << 40), old)),
         "row 6 of dataset 'X/indptr': a row that begins at 10 of",
     ),
     "beyond": (

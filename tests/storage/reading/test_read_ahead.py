@@ -203,7 +203,7 @@ class ManyStore(MemoryStore):
         super().__init__(b"")
         self.asked: list[tuple[str, int, int]] = []
         self._at_once = at_once
-        self._barrier = threading.Barrier(at_once, timeout=60)
+        self._barrier = threading.Barrier(max(1, at_once), timeout=60)
         self._lock = threading.Lock()
 
     def get(self, key: str, begin: int, end: int, stamp: Stamp) -> Reply:

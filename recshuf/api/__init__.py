@@ -6,10 +6,12 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
 from functools import wraps
+from inspect import signature
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from recshuf.errors import RecshufError, UsageError
-from recshuf.job.options import to_keywords
+from recshuf.job import options
+from recshuf.job.options import fit_remedy, to_keywords
 from recshuf.job.report import Progress, PythonWarnings
 
 if TYPE_CHECKING:
@@ -35,7 +37,7 @@ def speak_python(function: Callable[P, R]) -> Callable[P, R]:
             return function(*args, **kwargs)
         except BaseException as error:
             if isinstance(error, RecshufError):
-                error.args = (to_keywords(str(error)),)
+                error.args = (to_keywords(_fit(error, function)),)
             if notes := getattr(error, "__notes__", None):
                 notes[:] = map(to_keywords, notes)
             raise
@@ -44,6 +46,13 @@ def speak_python(function: Callable[P, R]) -> Callable[P, R]:
 
     call.__module__ = "recshuf"  # where pickle finds it
     return call
+
+
+def _fit(error: RecshufError, function: Callable[..., object]) -> str:
+    """Return the message of an error, without remedies that a function with options does not have."""
+    taken = {name: str(each.annotation) for name, each in signature(function).parameters.items()}
+    kind = getattr(options, taken.get("options", "").removeprefix("Unpack[").removesuffix("]"), None)
+    return str(error) if kind is None else fit_remedy(error, taken, kind)
 
 
 def speak_batches(batches: Iterator[T]) -> Iterator[T]:

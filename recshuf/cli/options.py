@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from recshuf.errors import UsageError
-from recshuf.job.options import OPTIONS, Option, Options, flag_of, options_of
+from recshuf.errors import ConversionError, InputError, UsageError
+from recshuf.job.options import OPTIONS, Option, Options, fit_remedy, flag_of, options_of
 from recshuf.version import __version__
 
 if TYPE_CHECKING:
@@ -236,6 +236,15 @@ class GroupedCommand(click.Command):
             heading = self._wording.headings.get(option.group, option.group)
             own.setdefault(heading, []).append(make_option(name, self.name or "", option))
         return own
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run it; errors propose options that it has."""
+        try:
+            return super().invoke(ctx)
+        except (InputError, ConversionError) as error:
+            names = [param.name or "" for param in self.params]
+            error.args = (fit_remedy(error, names, self._wording.shared),)
+            raise
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return ["[OPTIONS]", *self._wording.usage]

@@ -66,6 +66,8 @@ _FLAG = re.compile(
     r"|(?<=--delimiter ))'[^']')(?!\w|\.\d))?"
 )
 """A flag in a message, and the format, the size, the compression or the placeholder after it."""
+_OR = ", or "
+"""Between the ways of a remedy."""
 _COMMAND = re.compile(r"recshuf (?:check |clean |gather |scatter |store |task |verify |INPUT)|GNU tar ")
 _ODD_NAMES = {
     "-n": "head_count",
@@ -466,9 +468,54 @@ def to_keywords(message: str) -> str:
     return _FLAG.sub(_to_keyword, message[:end]) + message[end:]
 
 
+def fit_remedy(error: BaseException, names: Iterable[str], kind: type | None = None) -> str:
+    """Return the message of an error, without the ways of its remedy that name options which the caller lacks.
+
+    Parameters
+    ----------
+    names
+        Those of the caller's arguments.
+    kind
+        Its option class.
+
+    >>> from recshuf.errors import InputError
+    >>> error = InputError("a.csv", "is bad", remedy="correct it, or set it aside with --on-bad-record quarantine:FILE")
+    >>> fit_remedy(error, ["columns"])
+    'a.csv: is bad; correct it'
+    """
+    message, remedy = str(error), getattr(error, "remedy", None)
+    if not remedy or not message.endswith(remedy):
+        return message
+    known = {*names, *(kind.__annotations__ if kind else ())}
+    ways = remedy.split(_OR)
+    kept = [way for way in ways if not any(_is_lacking(name, known, kind) for name in _list_named(way))]
+    if len(kept) == len(ways):
+        return message
+    return message.removesuffix(remedy) + _OR.join(kept) if kept else message.removesuffix(f"; {remedy}")
+
+
+def _list_named(text: str) -> list[str]:
+    """Return the options that a text names, before a command at its end."""
+    return [_name_option(flag) for flag, _ in _FLAG.findall(_COMMAND.split(text)[0])]
+
+
+def _is_lacking(name: str, known: Iterable[str], kind: type | None) -> bool:
+    """Tell whether an option is one of recshuf, and not of a function that has those known and those of a class."""
+    if name in known or name in OPTIONS:
+        return name not in known
+    try:
+        return bool(find_own([name])) and not (kind and find_own([name], kind))
+    except UsageError:  # two formats contradict each other
+        return False
+
+
+def _name_option(flag: str) -> str:
+    return _ODD_NAMES.get(flag) or flag.removeprefix("--").replace("-", "_")
+
+
 def _to_keyword(match: re.Match[str]) -> str:
     flag, value = match[1], (match[2] or "").strip()
-    name = _ODD_NAMES.get(flag) or flag.removeprefix("--").replace("-", "_")
+    name = _name_option(flag)
     if _is_switch(name):
         return f"{name}=True" + (match[2] or "")
     if value.isalpha() and value.isupper():

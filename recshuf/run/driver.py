@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 
 def plan_job(job: Job, progress: Progress) -> Plan:
-    destination = find_destination(job)
+    destination = find_destination(job, progress)
     if destination is not None:
         destination.check(overwrite=job.options["overwrite"] or job.options["resume"])
     check_sets(job)
@@ -147,7 +147,7 @@ class RecordStream:
 
 def _begin(job: Job, progress: Progress, cleanup: ExitStack, planned: Header | None) -> Run:
     """Return a run that is open until `cleanup`."""
-    destination = find_destination(job)
+    destination = find_destination(job, progress)
     check_sets(job)
     try:
         stage = begin_output(job, destination, progress, cleanup)

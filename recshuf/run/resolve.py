@@ -181,8 +181,8 @@ class Run:
         return replace(self, decoding=_choose_decoding(self.job, self.inputs, self.output.format))
 
 
-def find_destination(job: Job) -> Destination | None:
-    """Return where the output goes; None for standard output."""
+def find_destination(job: Job, progress: Progress | None = None) -> Destination | None:
+    """Return where the output goes; None for standard output. It is said on `progress` if a store does not answer for long."""
     destination: Destination | None = None
     if job.temp_dir is not None:
         _refuse_in_store(job.temp_dir / "piles", f"--temp-dir {job.temp_dir}")
@@ -197,6 +197,7 @@ def find_destination(job: Job) -> Destination | None:
             temp_dir=job.temp_dir,
             memory_bytes=job.memory_bytes,
             workers=job.workers,
+            warn=None if progress is None else progress.warn,
         )
     elif not (job.writes_stdout or job.streams):
         _refuse_in_store(Path(job.output or ""))

@@ -44,7 +44,7 @@ _REMOVE = "remove it and run this task again"
 
 def save_plan(job: Job, progress: Progress) -> tuple[Plan, dict[str, Any]]:
     """Return the plan of a job that uses tasks, and its run as JSON values."""
-    destination = find_destination(job)
+    destination = find_destination(job, progress)
     if destination is not None:
         destination.check(overwrite=job.options["overwrite"])
     check_sets(job)
@@ -121,7 +121,7 @@ def run_saved(values: dict[str, Any], number: int, progress: Progress) -> Shuffl
     if number not in range(last + 1):
         raise UsageError(f"there is no task {number}; the plan has tasks 0 to {last}")
     job = header.make_job()
-    destination = find_destination(job)
+    destination = find_destination(job, progress)
     if destination is None:
         raise damaged_plan()
     destination.complete_removal()

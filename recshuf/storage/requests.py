@@ -6,6 +6,7 @@ import random
 import re
 import threading
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from recshuf.dataclass import dataclass
@@ -18,9 +19,10 @@ from recshuf.errors import (
     UnavailableInputError,
 )
 from recshuf.system.threads import NoAnswerError, Pool, call_while_stopping
+from recshuf.system.units import count_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from _typeshed import ReadableBuffer
 
@@ -37,11 +39,14 @@ FIRST_PAUSE_SECONDS = 0.2
 """Pause after the first failure; it doubles, and is up to half longer or shorter."""
 _SAID_ATTEMPT = 1
 """The attempt, numbered from 0, after whose failure the wait is said: about 0.2 s after the first one."""
+_WAITS = f"waits, and tries again up to {ATTEMPTS} times"
 _STEP_SECONDS = 0.1
 _AT_ONCE = 16
 """Requests at once that wait for the store, and not for data."""
 HURRIED_SECONDS = (5, 10)
 """Limits for a connection and for a reply where a store that does not answer is told soon."""
+SILENCE_SECONDS = 30.0
+"""So long after the begin of a request the wait is said where outputs are written, whose stores may be busy for a moment."""
 PATIENCE_SECONDS = 11.0
 """So long after its begin a request that got no answer is tried again there."""
 _STATUS = re.compile(r"status code: (\d{3})")
@@ -215,6 +220,9 @@ class Requests:
         """So many seconds after its begin a request that got no answer is tried again."""
         self.warn: Warn | None = None
         """Gets a line, once, when a request has failed twice."""
+        self.warn_late: Warn | None = None
+        """Gets a line, once, when a store has not given its first answer for `SILENCE_SECONDS`, or a request failed as long."""
+        self._is_heard = False
         self._lock = threading.Lock()
 
     def call(self, name: str, request: Callable[[], T]) -> T:
@@ -223,9 +231,26 @@ class Requests:
         It raises an `InputError` when it fails for good, and a `Finding` as `request` raises it.
         """
         try:
-            return call_while_stopping(lambda: self._try(name, request))
+            with self._watching(name):
+                return call_while_stopping(lambda: self._try(name, request))
         except NoAnswerError as error:
             raise UnavailableInputError(name, str(error)) from error
+
+    @contextmanager
+    def _watching(self, name: str) -> Iterator[None]:
+        """Say it if the store gives no first answer for long: attempts may wait for minutes each."""
+        if self._is_heard or self.warn_late is None:
+            yield
+            return
+        silent = f"{name}: the store has not answered for {SILENCE_SECONDS:.0f} seconds"
+        timer = threading.Timer(SILENCE_SECONDS, self._say_late, [silent])
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+            self._is_heard = True
+        finally:
+            timer.cancel()
 
     def _try(self, name: str, request: Callable[[], T]) -> T:
         begun = time.monotonic()
@@ -239,11 +264,14 @@ class Requests:
                 raise
             except Exception as error:
                 failure = Failure.of(error)
+                self._is_heard |= failure.status is not None
                 is_late = failure.status is None and time.monotonic() - begun > self.patience
                 if not failure.may_pass or attempt == ATTEMPTS - 1 or is_late:
                     raise failure.explain(name, f"{attempt + 1} attempts") from error
                 if attempt == _SAID_ATTEMPT:
                     self._say_waiting(name, failure)
+                if time.monotonic() - begun > SILENCE_SECONDS:
+                    self._say_late(failure.explain(name, count_of(attempt + 1, "attempt")).reason)
             pause(attempt)
         raise RuntimeError("unreachable")
 
@@ -252,7 +280,13 @@ class Requests:
             warn, self.warn = self.warn, None
         if warn is not None:
             reason = failure.explain(name, f"{_SAID_ATTEMPT + 1} attempts").reason
-            warn(f"{reason}; waits, and tries again up to {ATTEMPTS} times")
+            warn(f"{reason}; {_WAITS}")
+
+    def _say_late(self, reason: str) -> None:
+        with self._lock:
+            warn, self.warn_late = self.warn_late, None
+        if warn is not None:
+            warn(f"{reason}; {_WAITS}")
 
     def call_for_output(self, name: str, request: Callable[[], T]) -> T:
         """Do what `call` does, and raise an `OutputError` in place of an `InputError`."""

@@ -21,7 +21,7 @@ from recshuf.output.stage import Destination
 from recshuf.storage.writing.bucket import WRITTEN_SCHEMES, Match, check_key, check_prefix, open_bucket
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from recshuf.storage.settings import StorageOptions
@@ -39,7 +39,7 @@ class ObjectDestination(Destination):
     """A prefix for shards, or one object, in a bucket.
 
     `temp_dir` is the folder of shards that are written or uploaded; None for the default one. At most `workers` are written at
-    once.
+    once. `warn` gets a line if the store does not answer for long.
     """
 
     def __init__(
@@ -52,6 +52,7 @@ class ObjectDestination(Destination):
         temp_dir: Path | None = None,
         memory_bytes: int = 1 << 30,
         workers: int = 1,
+        warn: Callable[[str], None] | None = None,
     ) -> None:
         if url.scheme not in WRITTEN_SCHEMES:
             raise UsageError(f"{url}: is only read; write to s3://, gs://, az:// or a local folder")
@@ -59,7 +60,7 @@ class ObjectDestination(Destination):
         self._url, self._options = url, options
         self.name, self.local_path = str(url), None
         self.temp_dir = temp_dir
-        self._workers = workers
+        self._workers, self._warn = workers, warn
         self._limits = self._limit_uploads(memory_bytes)
         self.is_directory = wants_shards or url.key.endswith("/") or self._has_objects_below()
         self.keys = OutputKeys(url, self.is_directory, parts)
@@ -70,7 +71,9 @@ class ObjectDestination(Destination):
 
     @cached_property
     def bucket(self) -> Bucket:
-        return open_bucket(self._url, self._options, OutputKeys(self._url, is_directory=False).journal)
+        bucket = open_bucket(self._url, self._options, OutputKeys(self._url, is_directory=False).journal)
+        bucket.requests.warn_late = self._warn
+        return bucket
 
     def _has_objects_below(self) -> bool:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,8 @@ from recshuf.errors import InputError, OutputError
 from recshuf.run import resolve
 from recshuf.system.files import format_line
 from tests.support.objects.object_outputs import put_files, shuffle, shuffle_locally
+from tests.support.processes.command_line import DEADLINE
+from tests.support.small_runs import Listener
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -107,6 +110,43 @@ def test_what_a_store_does_not_let_a_run_delete_is_named(
     assert note.endswith(f"{bucket.url}/data/.out.recshuf/: {way}")
     output.shuffle(resume=True)
     output.check(is_lossy=True)
+
+
+class Heard(Listener):
+    """Lets others wait for a warning."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.said = threading.Event()
+
+    def warn(self, message: str) -> None:
+        super().warn(message)
+        self.said.set()
+
+
+def test_a_store_that_is_silent_is_named_while_the_run_waits(
+    bucket: AnyBucket, output: Output, monkeypatch: pytest.MonkeyPatch
+):
+    """The first request is answered once that is said."""
+    heard = Heard()
+    monkeypatch.setattr("recshuf.storage.requests.SILENCE_SECONDS", 0.01)
+    bucket.proxy.call("", lambda: heard.said.wait(DEADLINE))
+    output.shuffle(progress=heard)
+    said = "the store has not answered for 0 seconds; waits, and tries again up to 8 times"
+    assert [text.partition(": ")[2] for text in heard.warnings] == [said]
+    assert heard.warnings[0].startswith(f"{bucket.url}/data/")
+
+
+def test_a_store_that_stays_busy_is_named_while_the_run_waits(
+    bucket: AnyBucket, output: Output, monkeypatch: pytest.MonkeyPatch
+):
+    heard, journal = Heard(), bucket.requests["journal"]
+    bucket.proxy.call(journal, lambda: monkeypatch.setattr("recshuf.storage.requests.SILENCE_SECONDS", 0))
+    bucket.proxy.answer(journal, 503, "SlowDown", times=3)
+    output.shuffle(progress=heard)
+    (said,) = heard.warnings
+    assert said.endswith("; waits, and tries again up to 8 times")
+    assert "the store is busy" in said
 
 
 # Journals that others delete, as `recshuf clean --yes` does

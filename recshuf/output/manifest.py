@@ -55,6 +55,12 @@ def is_shard_name(name: str) -> bool:
     return _SHARD.fullmatch(name) is not None
 
 
+SAVED_LIST = "state.json"
+"""The document that lists the files of a saved data set."""
+_CACHE = re.compile(r"cache-.*\.arrow")
+"""Names of files that `datasets.Dataset.map` and its like write beside those of a saved data set, whose readers pass them over."""
+
+
 class WrittenFile(NamedTuple):
     """A file of a shard."""
 
@@ -317,7 +323,13 @@ class Manifest:
             elif file.checksum and written.find_checksum(file.name) != file.checksum:
                 found.append(f"{shown}: has another checksum in the manifest")
         foreign = [name for name in sorted(sizes) if not name.startswith(".") and name_by_suffix(name)]
+        foreign = [name for name in foreign if not self._is_cache(name)]
         return found + [f"{written.show(name)}: is not named in the manifest" for name in foreign]
+
+    def _is_cache(self, name: str) -> bool:
+        """Tell whether a file is a cache of what was made of a saved data set, whose `state.json` lists its files."""
+        folder, slash, own = name.rpartition("/")
+        return _CACHE.fullmatch(own) is not None and f"{folder}{slash}{SAVED_LIST}" in self.documents
 
     def compare_format(self, to: str) -> list[str]:
         difference = (

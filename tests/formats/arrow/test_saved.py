@@ -71,6 +71,22 @@ def test_an_output_folder_is_one_too_and_is_replaced_as_a_whole(tmp_path: Path) 
     assert read_document(tmp_path / "again/state.json").keys() == state.keys()
 
 
+@pytest.mark.parametrize("part", ["", "a/"])
+def test_caches_in_an_output_are_no_difference(tmp_path: Path, part: str) -> None:
+    folder, out = save(tmp_path / "in"), tmp_path / "out"
+    recshuf.shuffle(folder, out, shards=2, seed=1, split={"a": 0.5, "b": 0.5} if part else None)
+    for name in ("cache-0123456789abcdef.arrow", "cache-0123456789abcdef_00000_of_00002.arrow"):
+        write(out / part / name, make_table(), stream=True)
+    assert recshuf.verify(folder, out)
+    write(out / part / "more.arrow", make_table(), stream=True)
+    assert recshuf.verify(folder, out).differences == (
+        f"{out}/{part}more.arrow: is not named in the manifest",
+    )
+    recshuf.shuffle(folder / NAMES[0], tmp_path / "plain", shards=2, seed=1)
+    write(tmp_path / "plain/cache-1.arrow", make_table(), stream=True)
+    assert not recshuf.verify(folder / NAMES[0], tmp_path / "plain")
+
+
 def test_what_folders_say_differently_is_left_out(tmp_path: Path) -> None:
     folders = [save(tmp_path / "a"), save(tmp_path / "b", _split="test")]
     recshuf.shuffle(folders, tmp_path / "out", shards=1)

@@ -6,9 +6,10 @@ from abc import abstractmethod
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from recshuf.errors import InputError, RecshufError
+from recshuf.errors import InputError, MemoryLimitError, RecshufError
 from recshuf.interfaces import Sink, Target
 from recshuf.records.conforming import MisfitError
+from recshuf.system.units import format_size, round_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -23,6 +24,19 @@ if TYPE_CHECKING:
 
 
 DAMAGED = "fetch or write the file again"
+_BESIDE_BYTES = 20 * 10**6
+"""What a run needs at least besides what is read of a file at once."""
+
+
+def check_memory(
+    name: str, what: str, needed: int, memory_bytes: int | None, remedy: str = "raise --memory"
+) -> None:
+    """Refuse what needs more memory than a run has; the message counts what the run needs besides, too."""
+    if memory_bytes is not None and needed > memory_bytes:
+        raise MemoryLimitError(
+            f"{name}: reading {what} needs at least {format_size(round_up(needed + _BESIDE_BYTES))} of memory, "
+            f"and the limit is {format_size(memory_bytes)}; {remedy}"
+        )
 
 
 @contextmanager

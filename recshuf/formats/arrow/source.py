@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import pyarrow as pa
 import pyarrow.types as pt
 
-from recshuf.errors import InputError, MemoryLimitError
+from recshuf.errors import InputError
 from recshuf.formats.arrow import MAGIC, MAGIC_FEATHER
 from recshuf.formats.arrow.dictionaries import Column, Dictionaries, count_dictionary_bytes, number_names
 from recshuf.formats.arrow.messages import FirstBatch, find_first_batch
 from recshuf.formats.arrow.saved import read_documents
 from recshuf.formats.arrow.sink import MOST_BATCH_BYTES, ArrowLayout
-from recshuf.formats.files import DAMAGED, explained
+from recshuf.formats.files import DAMAGED, check_memory, explained
 from recshuf.formats.metadata import MetadataUnion
 from recshuf.formats.parquet.metadata import adopt, read_metadata, settle, settle_copies
 from recshuf.formats.parquet.types import dense_schema, dense_type, fit_index, leaf_types
@@ -25,7 +25,7 @@ from recshuf.records.arrays import count_bytes
 from recshuf.records.batch import concat_batches
 from recshuf.records.conforming import conform
 from recshuf.storage.reading.local import read_head
-from recshuf.system.units import count_of, format_size, round_up
+from recshuf.system.units import count_of, format_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
 _HELD_BATCHES = 2
 """A record batch is kept until its rows are joined in blocks, while the next one is read or what was stored is unpacked."""
-_BESIDE_BATCHES = 20 * 10**6
-"""What a run needs besides."""
 _DENSE_ROWS = 1 << 14
 """Rows of a batch that are measured at once: a dictionary may make few bytes of many."""
 _FAULTS = (MemoryError, pa.ArrowException, OSError, ValueError, TypeError, KeyError, IndexError)
@@ -234,15 +232,11 @@ def _look_into(file: InputFile, options: ReadOptions, known: Dictionaries) -> _F
 
     One with dictionaries is read to its end, as they may change in it; a table that is read once is not read at all.
     """
-    table, counts, memory_bytes = file.table, list[int](), options.memory_bytes
+    table, counts = file.table, list[int]()
     is_file = table is not None or _is_file_format(file)
     told = find_first_batch(file, is_file=is_file) if table is None else FirstBatch()
-    if memory_bytes is not None and _HELD_BATCHES * told.body_bytes > memory_bytes:
-        needed = round_up(_HELD_BATCHES * told.body_bytes + _BESIDE_BATCHES)
-        raise MemoryLimitError(
-            f"{file.name}: a record batch takes {format_size(told.body_bytes)}, and to read such needs at least "
-            f"{format_size(needed)} of memory; the limit is {format_size(memory_bytes)}; raise --memory, or write shorter batches"
-        )
+    what, needed = f"record batches of {format_size(told.body_bytes)}", _HELD_BATCHES * told.body_bytes
+    check_memory(file.name, what, needed, options.memory_bytes, "raise --memory, or write shorter batches")
     with _explained(file, lambda: f"row {sum(counts)}"):
         schema = _read_schema(file, is_file=is_file)
         names = schema.names if options.columns is None else options.columns

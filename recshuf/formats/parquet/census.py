@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 
 from recshuf.errors import InputError
+from recshuf.formats.files import check_memory
 from recshuf.formats.metadata import MetadataUnion
 from recshuf.formats.parquet.annotations import FIXED
 from recshuf.formats.parquet.columns import PartitionColumns, choose_unit, fill_types, known_schema
 from recshuf.formats.parquet.dictionaries import CategoryOrder, DictionarySizes
-from recshuf.formats.parquet.file import COLUMN_BYTES, DeclaredSchemas, check_memory, explained, open_footer
+from recshuf.formats.parquet.file import COLUMN_BYTES, DeclaredSchemas, explained, open_footer
 from recshuf.formats.parquet.metadata import adopt, read_metadata, settle_copies
 from recshuf.formats.parquet.pages import GROWTH, check_pages, first_batch_rows
 from recshuf.formats.parquet.plan import (

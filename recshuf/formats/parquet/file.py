@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from recshuf.dataclass import dataclass
-from recshuf.errors import InputError, MemoryLimitError, UsageError
+from recshuf.errors import InputError, UsageError
 from recshuf.formats.compression import explain_packed
-from recshuf.formats.files import DAMAGED, explain_misfit
+from recshuf.formats.files import DAMAGED, check_memory, explain_misfit
 from recshuf.formats.parquet import MAGIC, MAGIC_ENCRYPTED
 from recshuf.formats.parquet.annotations import INT96, read_schema
 from recshuf.formats.parquet.metadata import settle
@@ -25,7 +25,7 @@ from recshuf.formats.parquet.types import is_narrow, is_ordered, leaf_types
 from recshuf.formats.pointers import POINTER_BYTES, refuse_pointer
 from recshuf.records.conforming import MisfitError
 from recshuf.storage.reading.local import opener_of
-from recshuf.system.units import count_of, format_size, round_up
+from recshuf.system.units import count_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -45,8 +45,6 @@ _PARSED = 6
 """Memory of a footer, as a multiple of its bytes in the file: 9 MB for 10,000 row groups took 47 to 62."""
 COLUMN_BYTES = 24 << 10
 """Memory of each Parquet column while it is read: 8,000 to 50,000 columns took 21 to 24 KB each."""
-_BESIDE_BYTES = 20 * 10**6
-"""What a run needs at least besides the footer, columns and pages of a file."""
 _HEAD_BYTES = 1 << 20
 """Bytes of a footer that most schemas fit."""
 _PAGE_BYTES = 1 << 20
@@ -328,15 +326,6 @@ class Footer:
         long_pages = 2 * _PAGE_VALUES * group_bytes // max((1, *self.group_rows))
         pages = min(whole, 3 * _PAGE_BYTES * leaf_count + long_pages) if self.is_paged else whole
         return pages + min(group_bytes, BUFFER_BYTES * leaf_count)
-
-
-def check_memory(name: str, what: str, needed: int, memory_bytes: int | None) -> None:
-    """Refuse what needs more memory than a run has; the message counts what the run needs besides, too."""
-    if memory_bytes is not None and needed > memory_bytes:
-        raise MemoryLimitError(
-            f"{name}: reading {what} needs at least {format_size(round_up(needed + _BESIDE_BYTES))} of memory, "
-            f"and the limit is {format_size(memory_bytes)}; raise --memory"
-        )
 
 
 def open_footer(

@@ -273,7 +273,7 @@ def test_a_batch_beyond_the_limit_is_refused_before_it_is_read(
     pa.default_memory_pool().release_unused()
     del table
     before = pa.default_memory_pool().max_memory()
-    with pytest.raises(MemoryLimitError, match=r"in\.arrow: a record batch takes ") as refused_with:
+    with pytest.raises(MemoryLimitError, match=r"in\.arrow: reading record batches of ") as refused_with:
         recshuf.shuffle(given, tmp_path / "out.arrow", memory="32MB", workers=1)
     assert pa.default_memory_pool().max_memory() == before
     needed = re.search(r"at least ([0-9.]+ MB)", str(refused_with.value))[1]

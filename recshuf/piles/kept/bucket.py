@@ -51,7 +51,7 @@ _MOST_FOOTER_BYTES = 4 << 20
 """Those of the sets are in a snapshot if all are about as small. Else the time to read it, and to put it anew, would count."""
 AHEAD_BYTES = 64 << 20
 """Memory for what is fetched before it is read."""
-_OWN_NAME = re.compile(rf"{SNAPSHOT.pattern}|{SETS_FOLDER}/.*")
+_OWN_NAME = re.compile(rf"{SNAPSHOT.pattern}|{SETS_FOLDER}/({TAILS}.*|[^/]+{re.escape(SET_SUFFIX)})")
 MARK = ".scatter"
 """Beside stores that are made together: while it is there, a first snapshot that names its content does not count."""
 

@@ -20,6 +20,7 @@ from recshuf.errors import BusyNameError, OutputError, UsageError
 from recshuf.piles.kept.bucket import StoreRemains
 from recshuf.storage.settings import parse_storage
 from recshuf.storage.urls import Url
+from tests.support.effort import mostly_slow
 from tests.support.objects.object_outputs import kill_at, put_files
 from tests.support.stores.small_stores import write
 from tests.support.stores.store_reader import read_footer, read_snapshot, read_store
@@ -190,6 +191,25 @@ def test_what_is_no_store_is_left_alone(bucket: AnyBucket, tmp_path: Path, call:
         assert told in call("verify", *names).stderr.decode()
     with pytest.raises(UsageError, match="is a whole bucket; give a prefix"):
         recshuf.scatter(tmp_path / "in.txt", bucket.url)
+
+
+@pytest.mark.parametrize(
+    "name", mostly_slow(["sub/", "one.txt", "sets/out/", "sets/one.txt"], "sub/", "sets/one.txt")
+)
+def test_a_store_with_an_output_in_it_is_not_dropped(
+    bucket: AnyBucket, tmp_path: Path, call: Run, name: str
+) -> None:
+    """No request of a run that writes there would show that it is in a store."""
+    url = f"{bucket.url}/store"
+    make_golden(url)
+    (tmp_path / "in.txt").write_text("a\nb\n")
+    assert call(tmp_path / "in.txt", "-o", f"{url}/{name}").returncode == 0
+    keys = bucket.list_keys()
+    assert read_ids(url) == list(range(2 * ROWS))
+    done = call("store", "drop", url)
+    assert done.returncode == 1
+    assert b"which is not of the store; move it away" in done.stderr
+    assert bucket.list_keys() == keys
 
 
 def test_files_are_cached_in_a_bucket(

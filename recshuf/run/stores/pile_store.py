@@ -8,6 +8,7 @@ import time as clock
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, date, datetime
+from functools import partial
 from itertools import groupby
 from numbers import Real
 from operator import index
@@ -163,14 +164,18 @@ class StoreUpdate:
             raise self._explain_limits()
         if options and not _are_paths(data):
             raise UsageError(f"{next(iter(options))}: is for inputs that are given as paths; leave it out")
-        entries, schema = (
-            self._append_inputs(data, name, options) if _are_paths(data) else self._append_records(data, name)
-        )
-        timed = [replace(one, time=seconds) for one in entries]
-        if schema is not None:
-            # Also what is appended next must have these columns.
-            self._snapshot = self._snapshot.add(tuple(timed), schema)
-        self._entries += timed
+        with ExitStack() as own:  # a name is free again for another try if this one fails
+            entries, schema = (
+                self._append_inputs(data, name, options, own)
+                if _are_paths(data)
+                else self._append_records(data, name, own)
+            )
+            timed = [replace(one, time=seconds) for one in entries]
+            if schema is not None:
+                # Also what is appended next must have these columns.
+                self._snapshot = self._snapshot.add(tuple(timed), schema)
+            self._entries += timed
+            self._cleanup.push(own.pop_all())
 
     def expire(
         self,
@@ -254,18 +259,20 @@ class StoreUpdate:
             with suppress(BusyNameError, UsedNameError):
                 return take(chosen)
 
-    def _append_records(self, data: Any, name: str | None) -> tuple[Sequence[SealedSet], pa.Schema | None]:
+    def _append_records(
+        self, data: Any, name: str | None, cleanup: ExitStack
+    ) -> tuple[Sequence[SealedSet], pa.Schema | None]:
         schema = self._snapshot.schema
         columns = schema and schema.remove(len(schema) - 1)
         writer = self._take_name(name, lambda name: PileWriter(self._place, name, columns))
-        self._cleanup.callback(writer.abort)
+        cleanup.callback(writer.abort)
         for part in data if hasattr(data, "__next__") else [data]:
             writer.write(part)
         sealed = writer.seal()
         return ([], None) if sealed is None else ([sealed[0]], sealed[1])
 
-    def _lock(self, name: str) -> str:
-        self._cleanup.enter_context(self._place.hold_name(name))
+    def _lock(self, cleanup: ExitStack, name: str) -> str:
+        cleanup.enter_context(self._place.hold_name(name))
         return name
 
     def _check_same(self, what: str, given: object, found: int) -> None:
@@ -273,7 +280,7 @@ class StoreUpdate:
             raise UsageError(f"--{what} {given}: {self._place.name} has {found}; leave it out")
 
     def _append_inputs(
-        self, data: Any, name: str | None, options: dict[str, Any]
+        self, data: Any, name: str | None, options: dict[str, Any], cleanup: ExitStack
     ) -> tuple[Sequence[SealedSet], pa.Schema | None]:
         origin = self._snapshot.origin
         if origin is not None:
@@ -292,11 +299,11 @@ class StoreUpdate:
             load_format(inputs.format).check_appended(kept, inputs.source.layout)
         self._snapshot.check_schema(extend_schema(inputs.source.schema))
         self._check_metadata(inputs, is_lenient=job.read.first_metadata)
-        name = self._take_name(name, self._lock)
+        name = self._take_name(name, partial(self._lock, cleanup))
         stream = stream_of(name)
         try:
             parts = [Part(self._place, self._snapshot)]
-            (made,) = scatter_sets(job, inputs, parts, name, stream, self._progress, self._cleanup)
+            (made,) = scatter_sets(job, inputs, parts, name, stream, self._progress, cleanup)
         except BadRecordError as error:
             # The columns of a store never change, so a schema cannot be the remedy.
             raise BadRecordError(error.name, error.problem, place=error.place, remedy=_BAD_REMEDY) from error

@@ -65,6 +65,16 @@ def test_what_is_appended_comes_and_what_is_old_goes(store: Path, tmp_path: Path
     assert len(list((store / "sets").iterdir())) == 2
 
 
+def test_an_append_that_failed_can_be_tried_again_in_the_same_update(store: Path, tmp_path: Path) -> None:
+    (tmp_path / "bad.jsonl").write_text('{"day": 1, "id": 1}\n{"day": 1\n')
+    with recshuf.PileStore(store).update() as update:
+        with pytest.raises(InputError, match="line 2"):
+            update.append(tmp_path / "bad.jsonl", name="one", time=1)
+        update.append(write_day(tmp_path, 1), name="one", time=1)
+    assert read_ids(store) == ids_of(0, 1)
+    assert [one.name for one in (store / "sets").iterdir() if "one" in one.name] == ["one-00000.piles"]
+
+
 def test_the_oldest_slices_leave(store: Path, tmp_path: Path) -> None:
     """All of one time leave together; what has none is older than all others."""
     for day, time in ((3, 3), (1, 1), (2, 2), (4, 1)):

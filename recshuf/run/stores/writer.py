@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import types as pt
 
-from recshuf.errors import UsageError
+from recshuf.errors import OutputError, UsageError
 from recshuf.piles.footer import SetDescription, SetSource
 from recshuf.piles.kept.places import open_new_sets, open_place
 from recshuf.piles.kept.snapshots import Snapshot, describe_drift
@@ -356,6 +356,8 @@ class PileWriter:
         self._cleanup.enter_context(own_name)
         self._process = os.getpid()
         self._is_open, self._is_sealed = True, False
+        self._is_whole = True
+        """Whether all that was written to piles is there."""
         self._sealed: tuple[SealedSet, pa.Schema] | None = None
 
     def __repr__(self) -> str:
@@ -427,8 +429,14 @@ class PileWriter:
 
     def _scatter(self) -> None:
         """Write the collected records to their piles."""
+        if not self._is_whole:
+            raise OutputError(
+                f"{self._name}: what was written before has failed, and nothing of this writer gets into the store; make a new "
+                "one, and write all records again"
+            )
         if not self._batches:
             return
+        self._is_whole = False
         batch = concat_batches(self._batches)
         rows = RowRange(0, self._rows, batch.num_rows)
         keys = draw_keys(self._snapshot.seed, [rows], stream_of(self._name))
@@ -441,7 +449,7 @@ class PileWriter:
             self._piles = open_new_sets(self._place, plan, extend_schema(batch.schema), self._cleanup)
         self._piles.add(0, Origin(0, self._rows), records)
         self._count, self._rows = count, self._rows + batch.num_rows
-        self._batches, self._joined_count, self._held_bytes = [], 0, 0
+        self._batches, self._joined_count, self._held_bytes, self._is_whole = [], 0, 0, True
 
     def seal(self) -> tuple[SealedSet, pa.Schema] | None:
         """Write the set to disk, synced, and return its entry for a snapshot; None without records. Idempotent.

@@ -20,6 +20,7 @@ import pytest
 import recshuf
 from recshuf.errors import OutputError, PileError, UsageError
 from recshuf.piles.kept.folder import StoreFolder
+from recshuf.piles.pile_set import GrowingPileSet
 from recshuf.run.stores import writer as set_writer
 from tests.support.stores.killed_stores import fork, join
 from tests.support.stores.small_stores import expire, list_all, list_sets, read_ids, read_records, write
@@ -48,6 +49,32 @@ FORMS = {
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
     return tmp_path / "store"
+
+
+def test_a_writer_whose_disk_was_full_for_a_moment_says_that_it_is_lost(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was written of it is not known, so that writing it again, or more, would not mend it."""
+
+    def fail(*_: object) -> None:
+        raise OutputError("full")
+
+    write(store, "a", ROWS)
+    for acts in (["write", "close"], ["close"], ["seal", "close"]):
+        writer = recshuf.PileWriter(store, "b", buffer_bytes=100)
+        writer.write(ROWS)
+        with monkeypatch.context() as patch:
+            patch.setattr(GrowingPileSet, "write", fail)
+            with pytest.raises(OutputError, match="full"):
+                writer.write(ROWS)
+        for act in acts:
+            with pytest.raises(
+                OutputError, match=r"^b: what was written before has failed, .*; make a new one"
+            ):
+                getattr(writer, act)(*[ROWS] * (act == "write"))
+        assert list_sets(store) == {"a-00000.piles"}
+    write(store, "b", ROWS)
+    assert sorted(read_ids(store)) == sorted([*range(10)] * 2)
 
 
 def test_a_file_of_others_keeps_no_writer_from_a_store_but_from_a_new_one(store: Path) -> None:

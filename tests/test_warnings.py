@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import warnings
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -103,6 +104,14 @@ def test_reports_are_shown_as_some_lines(tmp_path: Path) -> None:
     assert repr(scattered).startswith(
         f"<ScatterReport: 1,200 records of 12 inputs in {tmp_path}/store, snapshot 1\n"
     )
+
+
+def test_a_report_shows_five_warnings_and_counts_the_others(tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("a\n")
+    report = recshuf.shuffle(tmp_path / "in.txt", tmp_path / "out.txt")
+    for count, more in ((5, ""), (6, "\n  1 more warning"), (12, "\n  7 more warnings")):
+        shown = repr(replace(report, warnings=tuple(f"of {number}" for number in range(count))))
+        assert shown.endswith("".join(f"\n  warning: of {number}" for number in range(5)) + f"{more}>")
 
 
 def test_reports_of_one_record_are_in_the_singular(tmp_path: Path) -> None:

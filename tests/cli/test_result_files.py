@@ -258,6 +258,18 @@ def test_a_file_about_a_run_replaces_another_one_only_if_it_may(
     assert Path("old").read_bytes() != b"old"
 
 
+@pytest.mark.parametrize("command", ["bad.jsonl -o new.parquet", "scatter bad.jsonl -o new"])
+def test_a_file_of_bad_records_replaces_another_one_only_if_it_may(
+    call: Run, refuse: Refuse, command: str
+) -> None:
+    Path("bad.jsonl").write_bytes(b'{"a": 1}\n{"a"\n')
+    command = f"{command} --on-bad-record quarantine:old"
+    Path("old").write_text("old")
+    refuse(command, "quarantine:old exists already; name another file, or replace it with --overwrite", code=2)
+    assert call(*command.split(), "--overwrite").returncode == 0
+    assert Path("old").read_bytes() != b"old"
+
+
 @pytest.mark.parametrize("command", ["lines.txt --seed 1", "gather store"])
 def test_a_complete_run_that_is_resumed_may_have_its_report(call: Run, refuse: Refuse, command: str) -> None:
     assert call("scatter", "lines.txt", "-o", "store").returncode == 0

@@ -62,6 +62,23 @@ def test_what_ends_a_task_is_told_and_ends_the_others(how: str, kind: type[Excep
     assert not psutil.pid_exists(first)
 
 
+def fail_beside(task: tuple[str, str]) -> None:
+    """Wait, or fail when the other one waits."""
+    how, place = task
+    if how == "waits":
+        wait_for_ever(place)
+    wait_until(lambda: os.listdir(place))
+    raise RuntimeError("so to say")
+
+
+def test_a_task_that_fails_ends_those_beside_it(tmp_path: Path):
+    with closing(open_engine("processes", None, 1)) as engine:
+        with pytest.raises(RuntimeError, match="so to say"):
+            list(engine.run(fail_beside, [(how, str(tmp_path)) for how in ("waits", "fails")], 2))
+        (other,) = map(int, os.listdir(tmp_path))
+        assert not psutil.pid_exists(other)
+
+
 _CODE = """
 import sys
 from recshuf.run.engines import ProcessEngine

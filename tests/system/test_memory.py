@@ -6,15 +6,12 @@ import os
 import platform
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from recshuf.system import memory
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 CODE = """
 import os, sys
@@ -104,15 +101,20 @@ def test_the_page_cache_of_a_group_of_processes_is_available(
     left: int,
 ) -> None:
     """A container that has read files is charged for them, as long as nobody needs the memory."""
-    folders = [tmp_path, tmp_path / "parent"]
-    for folder, limit in zip(folders, limits, strict=True):
-        folder.mkdir(exist_ok=True)
+    is_new = names[0] == "memory.max"
+    root = tmp_path / "sys/fs/cgroup" / ("" if is_new else "memory")
+    for folder, limit in zip((root / "user" / "job", root / "user"), limits, strict=True):
+        folder.mkdir(parents=True, exist_ok=True)
         (folder / names[0]).write_text(f"{limit if isinstance(limit, str) else limit * MB}\n")
         (folder / names[1]).write_text(f"{60 * MB}\n")
         (folder / "memory.stat").write_text(
             f"cache 1\n{names[2]}inactive_file {30 * MB}\n{names[2]}active_file {10 * MB}\n"
         )
-    monkeypatch.setattr(memory, "_cgroup_folders", lambda: [(folder, *names) for folder in folders])
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/cgroup").write_text("5:cpu:/other\n" + ("0::/" if is_new else "4:memory:/") + "user/job\n")
+    monkeypatch.setattr(
+        memory, "Path", lambda name: tmp_path / name.lstrip("/") if "cgroup" in name else Path(name)
+    )
     monkeypatch.setattr(
         memory, "_cgroup_headrooms", memory._cgroup_headrooms.__wrapped__
     )  # the tests ask once

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import h5py
@@ -73,12 +74,16 @@ def test_a_field_with_nulls_has_one_form_in_all_batches(
     if lacks == "struct":
         records[7]["meta"] = None
     store = make_store(tmp_path, suffix, records)
-    for batch in recshuf.PileLoader(store, 3, columns=["n", "meta.gap", "meta.w"]):
+    columns = ["n", "meta.gap", "meta.w"]
+    for batch in recshuf.PileLoader(store, 3, columns=columns):
         assert isinstance(batch["meta.gap"], pa.Array)
         assert batch["meta.gap"].to_pylist() == [
             None if n % 3 or records[n]["meta"] is None else n for n in batch["n"].tolist()
         ]
         assert isinstance(batch["meta.w"], pa.Array if lacks == "struct" else np.ndarray)
+    if find_spec("torch"):
+        for batch in recshuf.PileLoader(store, 3, columns=columns, output="torch"):
+            assert [isinstance(one, pa.Array) for one in batch.values()] == [False, True, lacks == "struct"]
 
 
 def test_a_column_with_the_whole_name_wins(tmp_path: Path) -> None:

@@ -404,3 +404,15 @@ def test_single_records_need_columns_and_a_transform_may_leave_none_of_a_batch()
     assert 0 in sizes
     assert len(list(loader.records())) == sum(sizes)
     assert loader.state_dict()["step"] == len(sizes)
+
+
+def test_a_batch_counts_as_received_with_its_last_record() -> None:
+    loader = PileLoader(small_store(), 6)
+    sizes = [len(batch["id"]) for batch in loader]
+    records = loader.records()
+    for step, size in enumerate(sizes):
+        for _ in range(size):
+            assert loader.state_dict()["step"] == step
+            next(records)
+    assert loader.state_dict()["step"] == len(sizes)
+    assert next(records, None) is None

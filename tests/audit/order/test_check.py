@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import recshuf
@@ -109,6 +109,7 @@ def test_a_sample_keeps_all_of_equal_records_or_none(files: list[list[int]], mos
 @given(
     st.lists(numbers, min_size=1, max_size=3), numbers, st.sampled_from([8, 1000]), st.sampled_from([8, 1000])
 )
+@example([[1, 2], [3, 4]], [3], 1000, 1000)
 def test_equal_records_are_matched_one_to_one(
     files: list[list[int]], output: list[int], most_given: int, most_made: int
 ) -> None:
@@ -128,6 +129,8 @@ def test_equal_records_are_matched_one_to_one(
     assert (found.missing, found.extra) == (len(flat) - common.total(), len(left) - common.total())
     assert found.duplicates == sum(count for count in Counter(left).values() if count > 1)
     assert (sum(found.file_sizes), found.records, found.share) == (common.total(), len(output), 0.5**level)
+    if len({*flat}) == len(flat):
+        assert found.file_sizes == [sum(number in common for number in keep(rows)) for rows in files]
     if Counter(flat) == Counter(left):
         assert [flat[index] for index in found.order.tolist()] == left
 
@@ -270,6 +273,21 @@ def test_a_column_can_tell_records_apart(tmp_path: Path, inputs: Path) -> None:
         recshuf.check(tmp_path / "out.parquet", against=inputs)
     report = recshuf.check(tmp_path / "out.parquet", against=inputs, id_column="meta.time")
     assert (report.is_uniform, report.tested, report.duplicates) == (True, COUNT, 0)
+
+
+def test_files_that_say_other_things_of_their_columns_are_tested_together(tmp_path: Path) -> None:
+    """Whoever shuffled them; recshuf itself would refuse to."""
+    numbers = shuffled()
+    for name, half in (("m", np.sort(numbers)[: COUNT // 2]), ("km", np.sort(numbers)[COUNT // 2 :])):
+        field = pa.field("id", pa.int64(), metadata={"unit": name})
+        pq.write_table(pa.table([half], pa.schema([field])), tmp_path / f"{name}.parquet")
+    given = [tmp_path / "m.parquet", tmp_path / "km.parquet"]
+    pq.write_table(pa.table({"id": numbers}), tmp_path / "out.parquet")
+    with pytest.raises(InputError, match="unit"):
+        recshuf.shuffle(given, tmp_path / "own.parquet")
+    report = recshuf.check(tmp_path / "out.parquet", against=given, id_column="id")
+    assert (report.is_uniform, report.tested) == (True, COUNT)
+    assert not recshuf.check(given, column="id").is_uniform
 
 
 def test_missing_and_extra_records_are_told(tmp_path: Path, inputs: Path) -> None:

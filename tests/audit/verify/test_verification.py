@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import recshuf
@@ -48,6 +48,7 @@ TEXT = b"text"
 
 @settings(max_examples=examples(100))
 @given(RECORDS, RECORDS, st.booleans(), st.none() | st.integers(0, 13), st.integers(1, 3))
+@example([b"a", b"b", b"bb"], [b"a", b"b"], False, 1, 1)  # a sample of more than was asked for
 def test_the_multiset_difference_is_that_of_counters(
     tmp_path_factory: pytest.TempPathFactory,
     before: list[bytes],

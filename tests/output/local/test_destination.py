@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import recshuf
-from recshuf.errors import ForeignFileError, OutputError
+from recshuf.errors import ForeignFileError, InputError, OutputError
 from tests.support.processes.killed_runs import Killed, die, strike_renames
 from tests.support.small_runs import Listener, read_files
 
@@ -156,6 +156,15 @@ def test_nothing_can_lie_below_a_file_or_in_no_folder(folder: Path):
     for below in ("file/below", "file/far/below"):
         for end in ("", "/"):
             refuse("file: is a file, not a directory; choose another output$", below + end, overwrite=True)
+
+
+def test_of_a_run_that_fails_no_folder_is_left_above_its_output(folder: Path):
+    (folder.parent / "in.txt").write_bytes(b"a\n\xff\n")
+    (folder / "near").mkdir()
+    for above in ("near/far", "off/far"):
+        with pytest.raises(InputError, match="line 2: is not UTF-8"):
+            run(f"{above}/out/", to="parquet")
+    assert [path.name for path in folder.rglob("*")] == ["near"]
 
 
 @BOTH

@@ -112,6 +112,7 @@ def test_as_many_shards_wait_and_parts_are_sent_as_planned(bucket: Bucket, tmp_p
         thread.join()
     assert len(kept) == 20
     assert max(counts) <= part_threads
+    assert not list(tmp_path.glob("shard-*")), "files of shards that the store has"
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import pickle
+import re
 import shutil
 import signal
 import threading
@@ -285,6 +286,12 @@ def test_what_a_loader_refuses_and_takes(store: Path, tmp_path: Path) -> None:
         with pytest.raises(error, match=message):
             load(store, **options)
     assert load(store, cache_bytes="1MB") == load(store, cache=None)
+    needed = []
+    for mix in (1, 2):
+        with pytest.raises(UsageError, match="the bytes of a group") as refused:
+            load(store, cache_bytes=5, mix=mix)
+        needed += map(int, re.findall(r"at least (\d+)", str(refused.value)))
+    assert needed[1] == 2 * needed[0]
     (tmp_path / "in.jsonl").write_text("".join(f'{{"id": {number}}}\n' for number in range(100)))
     loader = recshuf.PileLoader.from_files(
         tmp_path / "in.jsonl",

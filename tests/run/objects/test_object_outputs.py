@@ -11,6 +11,7 @@ import pytest
 
 import recshuf
 from recshuf.errors import InputError, OutputError, OutputExistsError, UsageError
+from recshuf.job.arguments import make_job
 from recshuf.output.objects import uploader
 from recshuf.storage.writing import bucket as file_parts
 from recshuf.storage.writing import s3
@@ -266,6 +267,8 @@ def test_what_is_not_possible_is_refused(source: Path, s3_bucket: AnyBucket):
     for output, options, said in cases:
         with pytest.raises(UsageError, match=re.escape(said)):
             shuffle(source, output, **options)
+    for temp_dir in ("s3://other/out/tmp", "gs://b/out/tmp", "s3://b/output/tmp"):
+        make_job(str(source), "s3://b/out/", {"temp_dir": temp_dir})
     assert s3_bucket.proxy.requests == []
 
 

@@ -135,9 +135,7 @@ def _make_table(positions: list[NDArray[np.intp]], sizes: list[NDArray[np.int64]
     return np.bincount(places[0] * count + places[1], minlength=count**2).reshape(count, count)
 
 
-def _count_meetings(
-    table: NDArray[np.int64], sizes: NDArray[np.int64], after: NDArray[np.int64]
-) -> float:
+def _count_meetings(table: NDArray[np.int64], sizes: NDArray[np.int64], after: NDArray[np.int64]) -> float:
     """Return how much more often than by chance two records of a group share one in the next epoch.
 
     The table has the number of records of each group that each one of the next epoch has, those of 0 may be left out; the

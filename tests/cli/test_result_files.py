@@ -265,7 +265,9 @@ def test_a_file_of_bad_records_replaces_another_one_only_if_it_may(
     Path("bad.jsonl").write_bytes(b'{"a": 1}\n{"a"\n')
     command = f"{command} --on-bad-record quarantine:old"
     Path("old").write_text("old")
-    refuse(command, "quarantine:old exists already; name another file, or replace it with --overwrite", code=2)
+    refuse(
+        command, "quarantine:old exists already; name another file, or replace it with --overwrite", code=2
+    )
     assert call(*command.split(), "--overwrite").returncode == 0
     assert Path("old").read_bytes() != b"old"
 

@@ -21,7 +21,7 @@ import shutil
 import time
 from contextlib import ExitStack, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from recshuf.errors import BusyNameError, OutputError, PileError, RecshufError, UsedNameError
 from recshuf.piles.kept.place import (
@@ -52,8 +52,6 @@ _NUMBER_DIGITS = 16
 """Hexadecimal digits after the prefix that are the number that a part is to get."""
 _TRIES = 10
 """Who finds out whether a store can be deleted, or deletes leftovers, holds locks for a moment."""
-LOCKED_AT_ONCE = 64
-"""So many names are locked before it is listed which of their sets are in use."""
 _OWN_NAME = re.compile(rf"{SNAPSHOT.pattern}|{re.escape(_PART_PREFIX)}[0-9a-f]+|{SETS_FOLDER}")
 _BLOCK_BYTES = 512
 """Unit of `st_blocks`."""
@@ -74,6 +72,15 @@ def refuse_in_store(path: Path, name: str | None = None) -> None:
         raise OutputError(
             f"{name or path}: lies in the pile store {store}, which may hold nothing else; name another place"
         )
+
+
+class _Unreferenced(NamedTuple):
+    """Sets that no snapshot refers to."""
+
+    newest: list[int]
+    """Number of the newest snapshot before they were listed; none if there was none."""
+    sets: dict[str, list[str]]
+    """Their names, by those of their writers."""
 
 
 class StoreFolder(StorePlace):
@@ -192,13 +199,10 @@ class StoreFolder(StorePlace):
                 leases.callback(lease.close)
                 number = newest.number
             self._collect_snapshots(number)
-            kept = self.list_referenced()
-            unreferenced = (path.stem for path in self.sets.glob(f"*{SET_SUFFIX}") if path.stem not in kept)
-            writers = {find_writer(name) for name in unreferenced}
-            writers |= {path.stem for path in self.list_locks()}
-            names = sorted(writers)
-            for start in range(0, len(names), LOCKED_AT_ONCE):
-                removed += self._remove_unlocked(names[start : start + LOCKED_AT_ONCE])
+            listed = self._list_unreferenced()
+            for writer in sorted({*listed.sets, *(path.stem for path in self.list_locks())}):
+                with suppress(OSError):  # mostly because it is that of another user
+                    removed += self._remove_unlocked(writer, listed)
         return removed
 
     def _collect_snapshots(self, newest: int) -> None:
@@ -211,40 +215,42 @@ class StoreFolder(StorePlace):
             if number < newest and number not in wanted:
                 unlink_unless_locked(self._file(number))
 
-    def _remove_unlocked(self, writers: Iterable[str]) -> list[str]:
-        """Delete sets of writers' names, as `remove_unreferenced` does, and their lock files, unless a process holds those."""
-        removed: list[str] = []
-        with ExitStack() as locks:
-            held: set[str] = set()
-            for writer in writers:
-                with suppress(OSError):  # mostly because it is that of another user
-                    lock_file = self.lock_file(writer)
-                    if (lock := try_exclusive(lock_file, SET_MODE)) is not None:
-                        locks.callback(_drop_lock, lock_file, lock)
-                        held.add(writer)
-            for name in self._list_unreferenced(held):
-                with suppress(OSError):
-                    self._set_file(name).unlink(missing_ok=True)
-                    removed.append(name)
+    def _remove_unlocked(self, writer: str, listed: _Unreferenced) -> list[str]:
+        """Delete sets of a writer's name, as `remove_unreferenced` does, and its lock file, unless a process holds that."""
+        lock_file = self.lock_file(writer)
+        lock = try_exclusive(lock_file, SET_MODE)
+        if lock is None:
+            return []
+        try:
+            removed = self.remove_unreferenced(writer, listed)
+        finally:
+            lock_file.unlink(missing_ok=True)
+            os.close(lock)
         return removed
 
-    def remove_unreferenced(self, writer: str) -> None:
-        """Delete the sets of a writer's name that no snapshot refers to; the caller holds the lock."""
-        for name in self._list_unreferenced({writer}):
-            self._set_file(name).unlink(missing_ok=True)
+    def remove_unreferenced(self, writer: str, listed: _Unreferenced | None = None) -> list[str]:
+        """Delete the sets of a writer's name that no snapshot refers to, and return their names; the caller holds the lock.
 
-    def _list_unreferenced(self, writers: set[str]) -> list[str]:
-        """Return the sets of writers' names that no snapshot refers to; none while one is damaged. The caller holds the locks."""
-        # Listed under the locks: writers may have committed them, and ended.
-        try:
-            kept = self.list_referenced()
-        except PileError:
-            return []
-        found = (path.stem for path in self.sets.glob(f"*{SET_SUFFIX}"))
-        return [name for name in found if find_writer(name) in writers and name not in kept]
+        What was listed before counts as long as there is no newer snapshot.
+        """
+        # Else listed under the lock: its writer may have committed them, and ended.
+        if listed is None or listed.newest != self._numbers()[:1]:
+            try:
+                listed = self._list_unreferenced()
+            except PileError:
+                return []
+        removed = listed.sets.get(writer, [])
+        for name in removed:
+            (self.sets / f"{name}{SET_SUFFIX}").unlink(missing_ok=True)
+        return removed
 
-    def _set_file(self, name: str) -> Path:
-        return self.sets / f"{name}{SET_SUFFIX}"
+    def _list_unreferenced(self) -> _Unreferenced:
+        newest, kept = self._numbers()[:1], self.list_referenced()
+        found: dict[str, list[str]] = {}
+        for path in self.sets.glob(f"*{SET_SUFFIX}"):
+            if path.stem not in kept:
+                found.setdefault(find_writer(path.stem), []).append(path.stem)
+        return _Unreferenced(newest, found)
 
     def lock_file(self, name: str) -> Path:
         """Return the file whose lock is held while sets of a name are written."""
@@ -364,13 +370,6 @@ class StoreFolder(StorePlace):
             return False
         # Who has committed meanwhile had a lease of a snapshot before.
         return set(self.list_snapshots()) == snapshots
-
-
-def _drop_lock(lock_file: Path, lock: int) -> None:
-    """Delete a lock file that this process holds."""
-    with suppress(OSError):
-        lock_file.unlink(missing_ok=True)
-    os.close(lock)
 
 
 def _remove_part(part: Path) -> bool:

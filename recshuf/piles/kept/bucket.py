@@ -29,14 +29,16 @@ from recshuf.piles.kept.snapshots import BUCKET_VERSION, find_writer, parse_snap
 from recshuf.piles.object_sets import TAILS, ObjectPileFile, ObjectSets, Reopened
 from recshuf.piles.sealed_set import SET_SUFFIX
 from recshuf.piles.set_folder import remake_store
+from recshuf.storage.requests import ask_at_once
 from recshuf.storage.writing.bucket import Conflict, Match, open_bucket
 from recshuf.system.threads import Pool
 from recshuf.system.units import format_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
+    from recshuf.piles.kept.place import Seen
     from recshuf.piles.kept.snapshots import Snapshot
     from recshuf.storage.settings import StorageOptions
     from recshuf.storage.urls import Url
@@ -165,6 +167,9 @@ class StoreBucket(StorePlace):
             if mark is not None and mark[0].decode() == found.mark:
                 raise explain_mark(self.name, self._url.parent)
         return found if found is not None and found.number == number else None
+
+    def _map(self, function: Callable[[int], Seen], numbers: list[int]) -> Iterable[Seen]:
+        return ask_at_once(function, numbers)
 
     def _add_footers(self, snapshot: Snapshot) -> Snapshot:
         """Return a snapshot with the footers of its sets, so that readers need not ask for them; with none if they are large."""

@@ -13,8 +13,9 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from contextlib import closing, suppress
+from itertools import chain
 from shlex import quote
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from recshuf.errors import MissingStoreError, OutputError, PileError, UsageError
 from recshuf.piles.set_folder import remake_store
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 
 SETS_FOLDER = "sets"
+Seen = TypeVar("Seen")
 _MOST_NAMED = 3
 SNAPSHOT = re.compile(r"snapshot-(\d{6,})\.json")
 
@@ -172,25 +174,37 @@ class StorePlace(ABC):
 
     def has_records_of(self, writer: str) -> bool:
         """Tell whether a snapshot has records that were written under a name, also in a set that a compaction has made."""
-        return any(writer in one.names for one in self._read_all())
+        return any(self._look_at_all(lambda one: writer in one.names))
 
     def list_referenced(self) -> set[str]:
-        """Return the names of the sets in any snapshot. See `_read_all`."""
-        return {one.name for snapshot in self._read_all() for one in snapshot.sets}
+        """Return the names of the sets in any snapshot. See `_look_at_all`."""
+        found: set[str] = set()
+        self._look_at_all(lambda one: found.update(each.name for each in one.sets))
+        return found
 
-    def _read_all(self) -> list[Snapshot]:
-        """Return all snapshots. Other names than theirs, if they are held, are in no later snapshot either."""
+    def _look_at_all(self, look: Callable[[Snapshot], Seen]) -> list[Seen]:
+        """Return what a function gives of each snapshot. Other names than theirs, if they are held, are in no later one either.
+
+        Few of them are in memory at a time: with the footers of their sets, they may be large.
+        """
+
+        def find(number: int) -> list[Seen]:
+            with suppress(FileNotFoundError):
+                found = self._read(number)
+                if found is None:
+                    raise self._explain_damage(number)
+                return [look(found)]
+            return []
+
         while True:
             numbers = self._numbers()
-            snapshots = []
-            for number in numbers:
-                with suppress(FileNotFoundError):
-                    found = self._read(number)
-                    if found is None:
-                        raise self._explain_damage(number)
-                    snapshots.append(found)
+            seen = list(chain.from_iterable(self._map(find, numbers)))
             if self._numbers()[:1] == numbers[:1]:  # else the newest may not have been read
-                return snapshots
+                return seen
+
+    def _map(self, function: Callable[[int], Seen], numbers: list[int]) -> Iterable[Seen]:
+        """Return what a function gives of each number; many requests may be made at once."""
+        return map(function, numbers)
 
     def _find(self, number: int) -> Snapshot | None:
         """Return a snapshot; None if it is missing or damaged."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import gc
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -171,6 +172,28 @@ def test_a_commit_deletes_what_dead_processes_left_and_nothing_of_the_living(fol
     os.close(lock)
     add(folder, "b-0")
     assert sorted(path.name for path in folder.sets.iterdir()) == ["a-0.piles", "b-0.piles"]
+
+
+def test_snapshots_are_looked_through_one_after_the_other(
+    folder: StoreFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the footers of their sets, all of a bucket would take more memory than there is."""
+    leases, live = [], list[int]()
+    for number in range(8):
+        add(folder, f"a-{number}")
+        leases.append(folder.open()[1])
+
+    def read(self: StoreFolder, number: int, own: Any = StoreFolder._read) -> Snapshot | None:
+        live.append(sum(type(one) is Snapshot for one in gc.get_objects()))
+        found: Snapshot | None = own(self, number)
+        return found
+
+    monkeypatch.setattr(StoreFolder, "_read", read)
+    assert folder.list_referenced() == {f"a-{number}" for number in range(8)}
+    assert len(live) == 8
+    assert max(live) <= min(live) + 1
+    for lease in leases:
+        lease.close()
 
 
 def test_many_dead_names_are_deleted_without_reading_the_snapshots_for_each(

@@ -51,8 +51,8 @@ class Selection:
         self._names = self.known if columns is None else list(columns)
         self._has_id = columns is not None and ID in self._names
         _check_names(self._names, whole.append(pa.field(ID, ID_TYPE)) if self._has_id else whole)
-        own = {*self.known, ID}
-        self._paths = [name for name in self._names if name not in own]
+        no_paths = {*self.known, ID}
+        self._paths = [name for name in self._names if name not in no_paths]
 
     @property
     def schema(self) -> pa.Schema:

@@ -138,8 +138,8 @@ def _make_table(positions: list[NDArray[np.intp]], sizes: list[NDArray[np.int64]
 def _count_meetings(table: NDArray[np.int64], sizes: NDArray[np.int64], after: NDArray[np.int64]) -> float:
     """Return how much more often than by chance two records of a group share one in the next epoch.
 
-    The table has the number of records of each group that each one of the next epoch has, those of 0 may be left out; the
-    others are the sizes of the groups of both epochs.
+    Given are the numbers of records that each group of one epoch shares with each of the next, of which zeros may be left
+    out, and the sizes of the groups of both.
     """
     total = float(sizes.sum())
     pairs = float((table * (table - 1)).sum())

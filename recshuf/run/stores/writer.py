@@ -133,7 +133,7 @@ def _to_columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
 
 
 def _join_columns(columns: Mapping[str, Any], schema: pa.Schema | None) -> pa.Table:
-    arrays, fields = {}, {field.name: field for field in schema or ()}
+    arrays, fields = dict[str, Any](), {field.name: field for field in schema or ()}
     for name, values in columns.items():
         if not isinstance(name, str):
             raise UsageError(f"column {name!r}: the name is of type {type(name).__name__}; give it as text")

@@ -13,6 +13,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise
 from shlex import quote
+from threading import main_thread
 from typing import TYPE_CHECKING
 
 from recshuf.errors import BusyNameError, OutputError, PileError, RecshufError, UsedNameError
@@ -169,7 +170,8 @@ class StoreBucket(StorePlace):
         return found if found is not None and found.number == number else None
 
     def _map(self, function: Callable[[int], Seen], numbers: list[int]) -> Iterable[Seen]:
-        return ask_at_once(function, numbers)
+        # A writer that is deleted at the exit of the interpreter can start no threads.
+        return ask_at_once(function, numbers) if main_thread().is_alive() else map(function, numbers)
 
     def _add_footers(self, snapshot: Snapshot) -> Snapshot:
         """Return a snapshot with the footers of its sets, so that readers need not ask for them; with none if they are large."""

@@ -993,6 +993,9 @@ class Format(ABC):
     def check_appended(self, kept: Any, layout: Any) -> None:  # noqa: B027 - by default the schema tells all
         """Check that native records of a `Source.layout` can lie with those of another one, the `kept`, in one store.
 
+        All of them are decoded, and written, with the one that is kept. The native schema is compared after this, and the types
+        of the columns of the table form when the records were observed.
+
         Raises
         ------
         UsageError

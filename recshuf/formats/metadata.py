@@ -194,6 +194,12 @@ def check_appended(held: Metadata, store: str, found: Metadata, name: str, *, is
     return merged.differences
 
 
+def find_other_copies(held: Mapping[str, str], found: Mapping[str, str]) -> list[str]:
+    """Return the names of `Source.repeated` that differ; lists of labels are left to the metadata."""
+    names = (name for name, checksum in held.items() if found.get(name, checksum) != checksum)
+    return sorted(name for name in names if weigh(name.rpartition("/")[2]) is not Weight.LABELS)
+
+
 def compare_written(expected: Metadata, found: Metadata) -> Iterator[str]:
     """Yield how an output differs from what its inputs give, in what decides the meaning of values, and in what it has beside that."""
     for key in dict.fromkeys((*expected.values, *found.values)):

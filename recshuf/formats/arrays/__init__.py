@@ -66,6 +66,11 @@ class _ArrayFormat(Format):
             return archive.open_target(layout, options)
         return fixed.open_target(self.traits.suffixes[0], layout)
 
+    def check_appended(self, kept: Any, layout: Any) -> None:
+        # Of another number of columns, the schema tells.
+        for name, ours, theirs in zip(layout.names, kept.arrays, layout.arrays, strict=False):
+            ours.check_same(theirs, f"{name!r}", "that of the store")
+
     def restore_decoder(self, stored: StoredInputs) -> Decoder:
         from recshuf.formats.arrays.layout import ArrayDecoder
 

@@ -86,6 +86,22 @@ class Hdf5Format(Format):
             layout = recompress_image(layout, options.compression, options.compression_level)
         return Hdf5Target(layout)
 
+    def check_appended(self, kept: Any, layout: Any) -> None:
+        from recshuf.errors import UsageError
+        from recshuf.formats.hdf5.inventory import read_columns
+        from recshuf.formats.hdf5.template import open_image
+
+        if kept.names != layout.names:
+            return  # which the schema tells
+        with open_image(kept.image) as first, open_image(layout.image) as other:
+            columns = (read_columns(image, [*kept.names]) for image in (first, other))
+            for ours, theirs in zip(*columns, strict=True):
+                if not ours.holds_same(theirs):
+                    raise UsageError(
+                        f"dataset {ours.name!r} is {theirs.name_rows()}, and {ours.name_rows()} in the store; "
+                        "convert it, or begin a new store for it"
+                    )
+
     def restore_decoder(self, stored: StoredInputs) -> Decoder:
         from recshuf.formats.hdf5.decoder import RowDecoder
         from recshuf.formats.hdf5.inventory import read_columns

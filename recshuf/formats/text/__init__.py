@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from recshuf.errors import UsageError
 from recshuf.formats.compression import COMPRESSIONS
 from recshuf.formats.lines import HEADER, RECORD_LINES, RECORD_START, SEPARATOR, ZERO_TERMINATED
 from recshuf.interfaces import Format, Traits
@@ -41,6 +42,13 @@ class TextFormat(Format):
         from recshuf.formats.text.source import BYTES_SCHEMA
 
         return BYTES_SCHEMA
+
+    def check_appended(self, kept: Any, layout: Any) -> None:
+        if layout.separator != kept.separator:
+            raise UsageError(
+                f"records end in {layout.separator!r}, and in {kept.separator!r} in the store; give its --separator, or begin "
+                "a new store"
+            )
 
     def open_source(self, inputs: Sequence[InputFile], options: ReadOptions) -> Source:
         from recshuf.formats.text.source import TextSource

@@ -14,9 +14,16 @@ from numbers import Real
 from operator import index
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar, cast
 
-from recshuf.errors import BadRecordError, BusyNameError, ConversionError, UsageError, UsedNameError
+from recshuf.errors import (
+    BadRecordError,
+    BusyNameError,
+    ConversionError,
+    InputError,
+    UsageError,
+    UsedNameError,
+)
 from recshuf.formats import load_format
-from recshuf.formats.metadata import check_appended
+from recshuf.formats.metadata import check_appended, find_other_copies
 from recshuf.formats.selection import list_columns
 from recshuf.formats.stored import StoredSource, read_metadata, read_table_schema
 from recshuf.job.arguments import make_job
@@ -42,6 +49,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
+    from recshuf.formats.stored import TableForm
     from recshuf.job.job import Job
     from recshuf.piles.kept.place import StorePlace
     from recshuf.piles.kept.snapshots import Snapshot
@@ -307,10 +315,11 @@ class StoreUpdate:
         except BadRecordError as error:
             # The columns of a store never change, so a schema cannot be the remedy.
             raise BadRecordError(error.name, error.problem, place=error.place, remedy=_BAD_REMEDY) from error
-        if made.table.schema is None and origin is not None and not origin["problem"]:
+        kept_form = None if is_table or origin is None or origin["problem"] else origin
+        if kept_form and (problem := _find_misfit(made.table, kept_form)):
             raise ConversionError(
                 "",
-                f"does not fit the columns of the store: {made.table.reason}",
+                f"does not fit the columns of the store: {problem}",
                 remedy="begin a new store, or change the records",
             )
         self._made.append(made)
@@ -318,11 +327,18 @@ class StoreUpdate:
 
     def _check_metadata(self, inputs: Inputs, *, is_lenient: bool) -> None:
         """Compare what inputs say beside their records with what the store says."""
-        held, found = read_metadata(self._snapshot.origin or {}), inputs.source.metadata
-        if held is not None and found is not None:
-            name, store = inputs.source.inputs[0].name, str(self._place.name)
-            if differences := check_appended(held, store, found, name, is_lenient=is_lenient):
-                self._progress.warn(differences)
+        origin, name, store = self._snapshot.origin or {}, inputs.source.inputs[0].name, str(self._place.name)
+        if copies := find_other_copies(origin.get("repeated", {}), inputs.source.repeated):
+            problem = f"differs from that in {store}, and every shard repeats only one"
+            if not is_lenient:
+                remedy = "make them equal, or begin a new store"
+                raise InputError(name, problem, place=f"dataset {copies[0]!r}", remedy=remedy)
+            self._progress.warn(f"{name}: dataset {copies[0]!r} {problem}")
+        held, found = read_metadata(origin), inputs.source.metadata
+        if held is None or found is None:
+            return
+        if differences := check_appended(held, store, found, name, is_lenient=is_lenient):
+            self._progress.warn(differences)
 
 
 def _fit_job(job: Job, snapshot: Snapshot) -> Job:
@@ -331,6 +347,21 @@ def _fit_job(job: Job, snapshot: Snapshot) -> Job:
     if schema is None or "schema" not in load_format((snapshot.origin or {})["format"]).traits.read_options:
         return job
     return replace(job, read=replace(job.read, schema=schema))
+
+
+def _find_misfit(table: TableForm, origin: dict[str, Any]) -> str | None:
+    """Return why the table form of records is not in that of a store, some columns of which they may lack; None if it is."""
+    if table.schema is None:
+        return table.reason
+    kept = read_table_schema(origin)
+    if kept is None:
+        return None
+    for field in table.schema:
+        if field.name not in kept.names:
+            return f"it has no column {field.name!r}"
+        if field.type != (held := kept.field(field.name).type):
+            return f"column {field.name!r} is {field.type} here, and {held} there"
+    return None
 
 
 def _are_paths(data: Any) -> bool:

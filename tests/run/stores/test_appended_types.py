@@ -1,0 +1,133 @@
+"""What is appended to a store has the types of its records, also where as many bytes could be of others."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from typing import TYPE_CHECKING, Any
+
+import h5py
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import recshuf
+from recshuf.errors import RecshufError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+ROWS = 20
+NUMBERS = np.arange(6 * ROWS)
+
+
+def write_npy(path: Path, dtype: str, *shape: int) -> None:
+    np.save(path, NUMBERS.astype(dtype).reshape(-1, *shape)[:ROWS])
+
+
+def write_npz(path: Path, first: str, second: str) -> None:
+    np.savez(path, a=NUMBERS.astype(first), b=NUMBERS.astype(second))
+
+
+def write_h5(path: Path, dtype: Any, *shape: int) -> None:
+    with h5py.File(path, "w") as file:
+        rows = np.zeros((ROWS, *shape), dtype) if np.dtype(dtype).names else NUMBERS % 2
+        file.create_dataset("x", data=np.resize(rows, (ROWS, *shape)).astype(dtype), dtype=dtype)
+
+
+def write_tar(path: Path, *suffixes: str) -> None:
+    with tarfile.open(path, "w") as archive:
+        for row in range(ROWS):
+            for suffix in suffixes:
+                member = tarfile.TarInfo(f"{path.stem} {row}.{suffix}")
+                member.size = 2
+                archive.addfile(member, io.BytesIO(b"%02d" % row))
+
+
+def enum(*names: str) -> np.dtype[Any]:
+    return h5py.enum_dtype({name: value for value, name in enumerate(names)}, "i1")
+
+
+PAIR = [("a", "<i4"), ("b", "<i4")]
+CASES: dict[str, tuple[Callable[..., None], str, list[Any], list[Any]]] = {
+    "npy type": (write_npy, "npy", ["i4"], ["f4"]),
+    "npy byte order": (write_npy, "npy", ["<i4"], [">i4"]),
+    "npy axes": (write_npy, "npy", ["i4", 2, 3], ["i4", 3, 2]),
+    "npz": (write_npz, "npz", ["i4", "f4"], ["f4", "i4"]),
+    "hdf5 type": (write_h5, "h5", ["i4"], ["f4"]),
+    "hdf5 byte order": (write_h5, "h5", ["<i4"], [">i4"]),
+    "hdf5 axes": (write_h5, "h5", ["i4", 2, 3], ["i4", 3, 2]),
+    "hdf5 enum": (write_h5, "h5", [enum("yes", "no")], [enum("no", "yes")]),
+    "hdf5 members": (write_h5, "h5", [PAIR], [PAIR[::-1]]),
+    "members of records": (write_tar, "tar", ["jpg"], ["jpg", "cls"]),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_records_of_another_type_are_refused_and_the_store_stays(tmp_path: Path, name: str) -> None:
+    write, suffix, given, other = CASES[name]
+    paths = {key: tmp_path / f"{key}.{suffix}" for key in ("given", "same", "other")}
+    for path, values in zip(paths.values(), (given, given, other), strict=True):
+        write(path, *values)
+    store = tmp_path / "store"
+    recshuf.scatter(paths["given"], store, seed=1)
+
+    def load() -> list[str]:
+        loader = recshuf.PileLoader(store, ROWS, output="arrow", drop_last=False)
+        return sorted(str(row) for batch in loader for row in pa.table(batch).to_pylist())
+
+    before = load()
+    with pytest.raises(RecshufError, match=r"the store.*(new store|convert)"):
+        recshuf.window(store, append=paths["other"])
+    assert load() == before
+    recshuf.window(store, append=paths["same"])
+    assert len(load()) == 2 * len(before)
+
+
+@pytest.mark.parametrize("options", [{"dtype": "float32[2]"}, {"record_bytes": 8}], ids=str)
+def test_bytes_that_are_called_something_else_are_refused(tmp_path: Path, options: dict[str, Any]) -> None:
+    (tmp_path / "in.bin").write_bytes(NUMBERS.astype("<i4").tobytes())
+    recshuf.scatter(tmp_path / "in.bin", tmp_path / "store", seed=1, dtype="int32[2]")
+    with pytest.raises(RecshufError, match=r"and that of the store of int32\[2\]"):
+        recshuf.window(tmp_path / "store", append=tmp_path / "in.bin", **options)
+    recshuf.window(tmp_path / "store", append=tmp_path / "in.bin", dtype="int32[2]")
+
+
+@pytest.mark.parametrize("suffix", ["h5", "npz"])
+def test_copies_beside_the_records_are_those_of_the_store(tmp_path: Path, suffix: str) -> None:
+    """What the columns of a matrix are stands beside it."""
+    paths = [tmp_path / f"{number}.{suffix}" for number in range(3)]
+    for path, first in zip(paths, (0, 0, 1), strict=True):
+        arrays = {"x": NUMBERS, "axis": np.arange(first, first + 3)}
+        if suffix == "npz":
+            np.savez(path, **arrays)
+        else:
+            with h5py.File(path, "w") as file:
+                for name, values in arrays.items():
+                    file[name] = values
+    recshuf.scatter(paths[0], tmp_path / "store", seed=1, keep_others=True)
+    with pytest.raises(RecshufError, match=r"2\.\w+: dataset 'axis': differs from that in .*store"):
+        recshuf.window(tmp_path / "store", append=paths[2], keep_others=True)
+    recshuf.window(tmp_path / "store", append=paths[1], keep_others=True)
+    if suffix == "h5":
+        recshuf.window(tmp_path / "store", append=paths[2], keep_others=True, first_metadata=True)
+
+
+def test_lines_with_another_end_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"a\nb\n")
+    (tmp_path / "b.txt").write_bytes(b"c\0d\0")
+    recshuf.scatter(tmp_path / "a.txt", tmp_path / "store", seed=1)
+    with pytest.raises(RecshufError, match=r"end in b'\\x00', and in b'\\n' in the store"):
+        recshuf.window(tmp_path / "store", append=tmp_path / "b.txt", zero_terminated=True)
+    recshuf.gather(tmp_path / "store", tmp_path / "out.txt")
+    assert sorted((tmp_path / "out.txt").read_bytes().splitlines()) == [b"a", b"b"]
+
+
+def test_records_that_lack_a_member_are_appended(tmp_path: Path) -> None:
+    write_tar(tmp_path / "a.tar", "jpg", "cls")
+    write_tar(tmp_path / "b.tar", "jpg")
+    recshuf.scatter(tmp_path / "a.tar", tmp_path / "store", seed=1)
+    recshuf.window(tmp_path / "store", append=tmp_path / "b.tar")
+    loader = recshuf.PileLoader(tmp_path / "store", 1000, output="arrow", drop_last=False)
+    assert sum(batch.column("cls").null_count for batch in loader) == ROWS

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from recshuf.errors import ConversionError, InputError, RecshufError, UsageError
+from recshuf.errors import ConversionError, InputError, UsageError
 from recshuf.formats.values import check_times
 from recshuf.interfaces import ValueReader
 from recshuf.records.arrays import check_path, find_value, is_bytes, split_path, storage_of
@@ -145,7 +145,7 @@ class TableValueReader(ValueReader):
         native = batch if self._columns is None else batch.select(self._columns)
         try:
             table = self._decoder.decode(native)
-        except (RecshufError, pa.ArrowException, ValueError):
+        except Exception:
             self._decoder.observe(native, input_index, first_row)  # raises an error that names the record
             raise
         name = self._names[input_index]

@@ -41,7 +41,7 @@ def encode_records(
 
     `lines` are the line numbers of all records, from 1. The last `ending_bytes` of each record, its separator, are left out.
     """
-    texts = pc.binary_slice(records, 0, -ending_bytes or None)
+    texts = pc.binary_slice(records, 0, -ending_bytes) if ending_bytes else records
     for start, stop in _cut(texts):
         piece = texts.slice(start, stop - start)
         yield int(lines[start]), _encode(name, lines[start:stop], reasons[start:stop], piece)

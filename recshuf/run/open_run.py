@@ -339,14 +339,14 @@ def make_quarantine(inputs: Inputs, path: Path, folder: Path, name: str, cleanup
     from recshuf.formats import load_format
     from recshuf.output.quarantine import Quarantine
 
-    are_lines = load_format(inputs.format).traits.is_lines
+    traits = load_format(inputs.format).traits
     quarantine = Quarantine(
         path,
         folder,
         [summary.name for summary in inputs.source.inputs],
         name,
         header_lines=0 if inputs.source.spans_lines else inputs.source.header_lines,
-        separator_bytes=inputs.source.end_bytes if are_lines else 0,
+        separator_bytes=inputs.source.end_bytes if traits.is_lines and not traits.is_framed else 0,
     )
     cleanup.callback(quarantine.close)
     cleanup.callback(quarantine.withdraw)

@@ -45,6 +45,11 @@ def test_its_fields_tell_groups_parts_and_repeats(source: Path, tmp_path: Path):
         {key for shard in (tmp_path / "parts" / part).iterdir() for key, _ in read(shard)} for part in "ab"
     )
     assert not first & second
+    (tmp_path / "bad.pairs").write_text("#a=1;b;")
+    with pytest.raises(InputError, match="row 1: has no number"):
+        recshuf.shuffle(tmp_path / "bad.pairs", tmp_path / "no.pairs", group_by="key")
+    options = {"group_by": "key", "on_bad_record": f"quarantine:{tmp_path}/aside"}
+    assert recshuf.shuffle(tmp_path / "bad.pairs", tmp_path / "good.jsonl", **options).records_written == 1
     with pytest.raises(UsageError, match=r"group_by: there is no column 'kay'; there are: key, number"):
         recshuf.shuffle(source, tmp_path / "no.pairs", group_by="kay")
 
@@ -70,5 +75,9 @@ def test_its_bad_records_are_set_aside_as_they_are(source: Path, tmp_path: Path)
     assert json.loads(aside.read_text()) == wanted
     recshuf.scatter(source, tmp_path / "store", on_bad_record=f"quarantine:{aside}", overwrite=True, seed=1)
     assert json.loads(aside.read_text()) == wanted
+    source.write_text("#a=1;b;cc;d=3;")
+    recshuf.shuffle(source, tmp_path / "two.parquet", on_bad_record=f"quarantine:{tmp_path}/two", seed=1)
+    told = map(json.loads, (tmp_path / "two").read_text().splitlines())
+    assert [(line["line"], line["record"]) for line in told] == [(2, "b;"), (3, "cc;")]
     with pytest.raises(UsageError, match=r"on_bad_record: for a conversion of .* or pairs, and"):
         recshuf.shuffle(source, tmp_path / "out.pairs", on_bad_record="quarantine:x")

@@ -168,6 +168,8 @@ def test_a_damaged_payload_is_set_aside(tmp_path: Path, call: Run, kind: str) ->
     assert sorted(found) == sorted([PAYLOADS[0], *PAYLOADS[2:]])
     (told,) = map(json.loads, bad.read_bytes().splitlines())
     assert (told["line"], told["reason"]) == (2, "its checksum differs")
+    size = len(frame(PAYLOADS[1]))
+    assert base64.b64decode(told["record_base64"]) == flip(SECOND + 13)[SECOND : SECOND + size]
 
 
 def test_without_the_library_the_error_names_the_extra(

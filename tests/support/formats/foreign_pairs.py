@@ -81,8 +81,10 @@ class PairsDecoder(Decoder):
         return TABLE
 
     def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        pairs = [pair.decode()[:-1].partition("=") for pair in batch.column(0).to_pylist()]
-        return pa.RecordBatch.from_pylist([{"key": key, "number": int(n)} for key, _, n in pairs], TABLE)
+        # A bad record is an IndexError here.
+        pairs = [pair.decode()[:-1].split("=") for pair in batch.column(0).to_pylist()]
+        rows = [{"key": pair[0], "number": int(pair[1])} for pair in pairs]
+        return pa.RecordBatch.from_pylist(rows, TABLE)
 
 
 class PairsSink(Sink):

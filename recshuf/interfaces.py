@@ -202,7 +202,7 @@ class InputFile(NamedTuple):
     partitions: tuple[tuple[str, str], ...] = ()
     """Hive partition keys and values in the folders of the path, outermost first."""
     stamp: Stamp | None = None
-    """Its stamp when it was listed; None for a stream."""
+    """Its stamp when it was listed; None for a stream, and for what was not listed, as in tests."""
     suffix: NameSuffix = NameSuffix()
     """Suffixes of the name."""
     opener: Opener | None = None

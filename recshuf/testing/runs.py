@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import recshuf
-from recshuf.errors import InputError
+from recshuf.errors import InputError, RecshufError
 from recshuf.formats import load_format
 from recshuf.interfaces import Format, InputFile, ReadOptions, WriteOptions
 from recshuf.job.report import SilentProgress
@@ -41,12 +41,22 @@ class Samples(ABC):
     """Whether its records have a table form, and are written from that."""
     field: str | None = None
     """A column of the table form with a value in each record, by which records are grouped; None if they have none."""
+    has_checksums = False
+    """Whether every changed byte of a record must be noticed; the first input is damaged."""
     bulk_rows = 12_000
     """Records of the input of the tests that must exceed buffers inside a sink."""
 
     @abstractmethod
     def make_inputs(self, folder: Path, row_counts: Sequence[int]) -> list[InputFile]:
         """Write one file for each count, around the code under test; every record differs from all others."""
+
+    def make_bad_input(self, folder: Path) -> tuple[InputFile, list[int]] | None:
+        """Write a file of which some records have no table form, and return these, by row; None if there is no such file."""
+        return None
+
+    def make_other_input(self, folder: Path) -> InputFile | None:
+        """Write a file whose records cannot lie with those of `make_inputs`: of other fields or types; None if all can."""
+        return None
 
     @abstractmethod
     def read_back(self, path: Path) -> list[Any]:
@@ -173,6 +183,17 @@ class RunSuite(Samples):
         if self.converts:
             loader = recshuf.PileLoader(store, 50, output="arrow", drop_last=False)
             assert sum(batch.num_rows for batch in loader) == sum(self.row_counts) + 20
+
+    def test_other_records_are_not_appended_to_a_store(self, paths: list[Path], tmp_path: Path) -> None:
+        other = self.make_other_input(make_folder(tmp_path / "other"))
+        if other is None:
+            return
+        store = tmp_path / "store"
+        recshuf.scatter(paths, store, seed=1, **self.run_options)
+        with pytest.raises(RecshufError, match="the store"), recshuf.PileStore(store).update() as update:
+            update.append(path_of(other), **self.run_options)
+        recshuf.gather(store, f"{tmp_path}/all/", verify=True)
+        assert self.count_records(self.list_shards(tmp_path / "all")) == self.count_records(paths)
 
     def test_standard_input_and_output_hold_what_files_do(self, paths: list[Path], tmp_path: Path) -> None:
         traits = self.format.traits

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from recshuf.formats.jsonl import FORMAT
+from recshuf.interfaces import InputFile
 from tests.support.formats.line_suite import LineSuite
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def make_record(index: int, row: int) -> dict[str, Any]:
@@ -27,6 +31,14 @@ class TestJsonl(LineSuite):
             json.dumps(make_record(index, row), ensure_ascii=row % 2 == 0) + "\n" for row in range(count)
         ]
         return "".join(lines).encode()
+
+    def make_bad_input(self, folder: Path) -> tuple[InputFile, list[int]]:
+        rows, path = [3, 4, 70, 99], folder / "bad.jsonl"
+        lines = self.make_content(0, 100).splitlines(keepends=True)
+        for row, bad in zip(rows, (b"{", b"[1]", b'{"id": [1, "x"]}', b"\xff"), strict=True):
+            lines[row] = bad + b"\n"
+        path.write_bytes(b"".join(lines))
+        return InputFile(str(path), path), rows
 
     def meaning_of(self, record: bytes) -> Any:
         return json.loads(record)

@@ -61,6 +61,7 @@ CONTENT = b"".join(map(frame, PAYLOADS))
 
 class TestTFRecord(LineSuite):
     format = FORMAT
+    has_checksums = True
     bulk_rows = 10_000
 
     def make_content(self, index: int, count: int) -> bytes:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from recshuf.errors import InputError, UsageError
+from recshuf.errors import BadRecordError, InputError, UsageError
 from recshuf.formats.compression import split_suffix
 from recshuf.formats.stored import pack, unpack
 from recshuf.interfaces import InputFile, Sink, Source, StoredInputs, SupportsJoining, SupportsStream, Target
@@ -417,7 +417,7 @@ class FormatSuite(RunSuite):
             return
         file, bad_rows = made
         source = self.format.open_source([file], self.read_options)
-        with pytest.raises(InputError) as caught:
+        with pytest.raises(BadRecordError) as caught:
             self.decode_all(source, 1000, scramble=False)
         assert file.name in str(caught.value)
         options = replace(self.read_options, sets_bad_aside=True)

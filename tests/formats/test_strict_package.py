@@ -69,6 +69,8 @@ def test_its_bad_records_are_set_aside_as_they_are(source: Path, tmp_path: Path)
     source.write_text("#a=1;b;c=3;")
     with pytest.raises(InputError, match="row 1: has no number"):
         recshuf.shuffle(source, tmp_path / "out.parquet")
+    with pytest.raises(InputError, match=r"row 1: has no number; .*on_bad_record"):
+        recshuf.scatter(source, tmp_path / "none")
     aside = tmp_path / "bad"
     recshuf.shuffle(source, tmp_path / "out.parquet", on_bad_record=f"quarantine:{aside}", seed=1)
     wanted = {"input": str(source), "line": 2, "reason": "has no number", "record": "b;"}

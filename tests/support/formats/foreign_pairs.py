@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from recshuf.errors import ConversionError, InputError
+from recshuf.errors import BadRecordError, ConversionError
 from recshuf.interfaces import (
     BadRecords,
     Decoder,
@@ -74,7 +74,7 @@ class PairsDecoder(Decoder):
         bad = [row for row, pair in enumerate(pairs) if not pair[:-1].partition(b"=")[2].isdigit()]
         if bad and not self._sets_aside:
             place = f"row {first_row + bad[0]}"
-            raise InputError(self._names[input_index], "has no number", place=place)
+            raise BadRecordError(self._names[input_index], "has no number", place=place)
         return BadRecords(np.array(bad, np.int64), ["has no number"] * len(bad)) if bad else None
 
     def finish(self) -> pa.Schema:

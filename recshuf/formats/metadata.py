@@ -194,6 +194,18 @@ def check_appended(held: Metadata, store: str, found: Metadata, name: str, *, is
     return merged.differences
 
 
+def compare_meanings(first: Metadata, other: Metadata, columns: Collection[str]) -> Iterator[str]:
+    """Yield what decides the meaning of values in some columns and differs; a list of labels may be longer in one."""
+    for key in dict.fromkeys((*first.values, *other.values)):
+        ours, theirs = first.values.get(key), other.values.get(key)
+        if weigh(key.subject) < Weight.LABELS or is_same(key.subject, ours, theirs):
+            continue
+        is_longer = ours and theirs and compare_lists(key.subject, ours, theirs) is not None
+        if not is_longer and (key.column is None or key.column in columns):
+            here, there = _show_pair(ours, theirs)
+            yield f"{key.place}{key.item} is {here} and {there}"
+
+
 def find_other_copies(held: Mapping[str, str], found: Mapping[str, str]) -> list[str]:
     """Return the names of `Source.repeated` that differ; lists of labels are left to the metadata."""
     names = (name for name, checksum in held.items() if found.get(name, checksum) != checksum)

@@ -16,6 +16,8 @@ import numpy as np
 import pyarrow as pa
 
 from recshuf.errors import UsageError
+from recshuf.formats.metadata import compare_meanings
+from recshuf.formats.stored import read_metadata
 from recshuf.job.report import PythonWarnings
 from recshuf.records.arrays import has_offsets, take_rows, wrap_values
 from recshuf.records.batch import concat_batches
@@ -80,7 +82,7 @@ class MixReader:
     def _check_stores(self) -> None:
         stores, first = self._weights.stores, self._readers[0].schema
         names: dict[tuple[str, int], Any] = {}
-        for reader, store in zip(self._readers, stores, strict=True):
+        for number, (reader, store) in enumerate(zip(self._readers, stores, strict=True)):
             piles = reader.source.piles
             if (other := names.setdefault((piles.store_id, piles.snapshot), store)) is not store:
                 PythonWarnings().warn(
@@ -92,9 +94,22 @@ class MixReader:
                     f"{name_store(store)}: has other columns than {name_store(stores[0])}: {_show(reader.schema)} and "
                     f"{_show(first)}; choose equal ones with columns, or make the stores with one schema"
                 )
+            self._compare_meanings(number)
         if STORE in (self._columns or ()) and any(STORE in one.selection.known for one in self._readers):
             raise UsageError(
                 f"columns: two columns are called {STORE!r}; give the inputs another name, or leave it out"
+            )
+
+    def _compare_meanings(self, number: int) -> None:
+        """Warn if what a store says of its records, as of labels and units, contradicts the first one."""
+        origins = (self._readers[each].source.piles.info.origin or {} for each in (0, number))
+        first, other = map(read_metadata, origins)
+        if first is None or other is None:
+            return
+        for said in compare_meanings(first, other, self._readers[0].schema.names):
+            stores = (name_store(self._weights.stores[each]) for each in (0, number))
+            PythonWarnings().warn(
+                f"{' and '.join(stores)}: {said}; so equal values mean different things, and are mixed"
             )
 
     def _add_measured(self, name: str) -> tuple[int, bool]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from functools import cache
 from itertools import chain, islice
@@ -11,8 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
+import recshuf
 from recshuf.errors import RecshufWarning, UsageError
 from recshuf.piles.epochs import EpochOrder
 from recshuf.records.keys import RowRange, draw_keys, find_piles
@@ -25,6 +28,7 @@ from tests.support.stores.token_documents import tokens_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 
 def make_mix(sizes: list[int], weights: list[float], batch_size: int, **arguments: Any) -> MixLoader:
@@ -312,6 +316,22 @@ def test_a_column_called_store_is_no_riddle() -> None:
     assert next(iter(MixLoader(weights, 2)))["_store"] == ["mine"] * 2
     with pytest.raises(UsageError, match="columns: two columns are called '_store'"):
         MixLoader(weights, 2, columns=["id", "_store"])
+
+
+def test_stores_whose_labels_contradict_each_other_are_mixed_aloud(tmp_path: Path) -> None:
+    stores = []
+    for names in (["a", "b"], ["a", "b", "c"], ["b", "a"]):
+        features = {"info": {"features": {"y": {"names": names, "_type": "ClassLabel"}}}}
+        table = pa.table({"y": [0, 1] * 10, "x": range(20)}, metadata={"huggingface": json.dumps(features)})
+        stores.append(tmp_path / "".join(names))
+        pq.write_table(table, f"{stores[-1]}.parquet")
+        recshuf.scatter(f"{stores[-1]}.parquet", stores[-1], seed=1)
+    first, longer, other = stores
+    MixLoader({first: 0.5, longer: 0.5}, 4)
+    said = r"field 'y', .*names', is \[\"a\", \"b\"\] and \[\"b\", \"a\"\];"
+    with pytest.warns(RecshufWarning, match=said):
+        MixLoader({first: 0.5, longer: 0.2, other: 0.3}, 4)
+    MixLoader({first: 0.5, other: 0.5}, 4, columns=["x"])
 
 
 def test_bad_mixes_are_named() -> None:

@@ -65,6 +65,12 @@ def is_any_list(kind: pa.DataType) -> bool:
     return is_contiguous_list(kind) or is_list_view(kind)
 
 
+def dtype_of(kind: pa.DataType) -> np.dtype[Any]:
+    """Return the type of NumPy of numbers or truth values. Arrow's `to_pandas_dtype` needs pandas in some versions."""
+    dtype: np.dtype[Any] = pa.array([], kind).to_numpy(zero_copy_only=False).dtype
+    return dtype
+
+
 def storage_of(kind: pa.DataType) -> pa.DataType:
     """Return the type of the values that an extension, dictionary or run-end-encoded type encodes."""
     if isinstance(kind, pa.BaseExtensionType):

@@ -17,6 +17,7 @@ from recshuf.errors import ConversionError, UsageError
 from recshuf.formats.selection import Selection
 from recshuf.records.arrays import (
     check_path,
+    dtype_of,
     has_offsets,
     is_contiguous_list,
     view_bytes,
@@ -280,7 +281,7 @@ class DocumentSource:
             if has_offsets(documents.type)
             else np.full(len(documents), documents.type.list_size)
         )
-        return view_bytes(values).view(values.type.to_pandas_dtype()), lengths
+        return view_bytes(values).view(dtype_of(values.type)), lengths
 
     def _lay_out(
         self, epoch: int, group: int, tokens: NDArray[Any], lengths: NDArray[np.int64]
@@ -314,5 +315,5 @@ def _conform(name: str, token: Any, kind: pa.DataType) -> int | None:
         raise UsageError(
             f"{name}={token!r}: the column holds {kind}, and only integers are tokens; leave it out"
         )
-    limits = np.iinfo(kind.to_pandas_dtype())
+    limits = np.iinfo(dtype_of(kind))
     return check_number(name, token, int(limits.max), least=int(limits.min))

@@ -22,7 +22,7 @@ from recshuf.formats.arrays import MAGIC
 from recshuf.formats.files import explained
 from recshuf.formats.options import CHOOSE_ONE
 from recshuf.interfaces import TableDecoder
-from recshuf.records.arrays import view_bytes, wrap_values
+from recshuf.records.arrays import dtype_of, view_bytes, wrap_values
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -129,7 +129,7 @@ def _lay_out(field: pa.Field, *, is_npy: bool) -> FixedLayout:
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
         remedy = "choose --to hdf5 or --to parquet"
         raise ConversionError(field.name, f"an array does not hold type {kind}", remedy=remedy)
-    return FixedLayout.of(np.dtype((kind.to_pandas_dtype(), tuple(shape))), is_npy=is_npy)
+    return FixedLayout.of(np.dtype((dtype_of(kind), tuple(shape))), is_npy=is_npy)
 
 
 def make_header(layout: FixedLayout, rows: int) -> bytes:

@@ -20,7 +20,7 @@ from recshuf.formats.hdf5.filters import set_compression
 from recshuf.formats.hdf5.storage import ARROW_TYPE
 from recshuf.formats.hdf5.template import CHUNK_BYTES, LINK, Layout, new_image
 from recshuf.formats.hdf5.types import wrap_lists, wrap_rows
-from recshuf.records.arrays import is_any_list, is_bytes, is_variable_list, view_bytes, view_offsets
+from recshuf.records.arrays import dtype_of, is_any_list, is_bytes, is_variable_list, view_bytes, view_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -175,8 +175,7 @@ def _find_item_type(kind: pa.DataType, field: str, whole: pa.DataType) -> h5t.Ty
         problem = f"HDF5 has no type for {_name_kind(whole)} ({whole})"
         remedy = "write Parquet or JSONL, leave the column out, or change its type in the inputs"
         raise ConversionError(field, problem, remedy=remedy)
-    # Not `to_pandas_dtype`, which needs pandas in some versions.
-    return h5t.py_create(pa.array([], kind).to_numpy(zero_copy_only=False).dtype, logical=True)
+    return h5t.py_create(dtype_of(kind), logical=True)
 
 
 def _plain_type(kind: pa.DataType) -> pa.DataType:

@@ -18,7 +18,7 @@ import pyarrow.types as pt
 from recshuf.dataclass import dataclass
 from recshuf.formats.jsonl.line_checks import BadRecord, LineErrors, name_path, shorten
 from recshuf.formats.values import exact_limit
-from recshuf.records.arrays import FLAT, is_variable_list, unpack_bits, view_bytes
+from recshuf.records.arrays import FLAT, dtype_of, is_variable_list, unpack_bits, view_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -157,7 +157,7 @@ def _find_suspects(column: Column) -> tuple[NDArray[np.int64], NDArray[np.float6
 
 def _overflows(line: str, column: Column) -> bool:
     """Tell whether a number of a line, and not an infinity, is too large for the type of its column."""
-    width: type[np.floating[Any]] = column.values.type.to_pandas_dtype()
+    width = dtype_of(column.values.type).type
     with np.errstate(over="ignore"):
         return any(
             math.isfinite(number) and not np.isfinite(width(number))
@@ -175,24 +175,29 @@ def _collect_inexact(
     as_given: bool,
 ) -> None:
     """Compare large floats with their text: integers with as many digits that the type cannot hold are errors."""
-    width: type[np.floating[Any]] = column.values.type.to_pandas_dtype()
-    name = np.dtype(width).name
+    dtype = dtype_of(column.values.type)
     rows = np.unique(column.rows(suspects))
     texts = lines.take(pa.array(rows))
     is_long = pc.match_substring_regex(texts, _long_integer(column)).to_numpy(zero_copy_only=False)
     # Record by record from here on: such integers in a column that holds floats too are rare, and mostly wrong.
     for row in rows[is_long].tolist():
         numbers = _numbers_at(lines[row].as_py(), column.path)
-        inexact = [number for number in numbers if isinstance(number, int) and int(width(number)) != number]
+        inexact = [number for number in numbers if isinstance(number, int) and not _holds(dtype, number)]
         if not inexact:
             continue
-        problem = f"holds the integer {shorten(str(inexact[0]))}, which {name} cannot hold exactly"
+        problem = f"holds the integer {shorten(str(inexact[0]))}, which {dtype.name} cannot hold exactly"
         error = BadRecord(problem, remedy=_name_types(inexact), path=column.path, row=row)
         problems.setdefault(row, error)
         if as_given or any(
             isinstance(number, float) or not -(1 << 63) <= number < 1 << 63 for number in numbers
         ):
             own_errors.setdefault(row, error)
+
+
+def _holds(dtype: np.dtype[Any], number: int) -> bool:
+    with np.errstate(over="ignore"):
+        held = float(dtype.type(number))  # Arrow may have read a finite one
+    return math.isfinite(held) and int(held) == number
 
 
 def _name_types(numbers: Sequence[int]) -> str:

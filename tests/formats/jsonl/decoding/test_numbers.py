@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.support.effort import examples
@@ -41,6 +41,7 @@ def is_held(number: int, bits: int) -> bool:
     st.sampled_from(sorted(FORMS)),
     st.lists(st.integers(-(10**40), 10**40) | st.integers(0, 70).map(lambda n: 2**n + 1), max_size=4),
 )
+@example(32, "scalar", [2**128 - 2**103 - 2**74])  # Arrow's largest float32, infinite in NumPy
 def test_whole_numbers_are_held_or_refused(bits: int, form: str, numbers: list[int]) -> None:
     schema = pa.schema([("id", pa.int64()), ("a", type_of(form, KINDS[bits]))])
     records: list[dict[str, Any]] = [{"id": 2**60 + 1, "a": FORMS[form](number)} for number in (0, *numbers)]

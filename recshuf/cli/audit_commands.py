@@ -176,7 +176,7 @@ def _run_check(
         check_writable("--html", html, None)
         check_spared(html, [*inputs, *options["against"], options["schema"]], overwrite=overwrite)
         done, page = checks.write_check(inputs, progress=progress, **options)
-        write_whole(real_path(html), page.encode())
+        write_whole(html, page.encode())
         say_written(html, quiet)
     else:
         done = checks.check(inputs, progress=progress, **options)
@@ -228,7 +228,7 @@ def _run_picture(
     if output == "-":
         click.echo(picture, nl=False)
     else:
-        write_whole(real_path(output), picture)
+        write_whole(output, picture)
         say_written(output, quiet)
 
 

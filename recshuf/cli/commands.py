@@ -44,7 +44,6 @@ from recshuf.errors import UsageError
 from recshuf.job.options import OPTIONS, flag_of
 from recshuf.storage.urls import is_url
 from recshuf.system.messages import say
-from recshuf.system.paths import real_path
 
 if TYPE_CHECKING:
     from recshuf.interfaces import Traits
@@ -232,9 +231,8 @@ def _run_shuffle(
     if html:
         from recshuf.api import checks
 
-        path = real_path(html)
         write = partial(checks.write_run, done, inputs, output, progress=progress, **options)
-        write_result(html, "page", lambda: write_whole(path, write().encode()))
+        write_result(html, "page", lambda: write_whole(html, write().encode()))
         say_written(html, quiet)
 
 

@@ -83,7 +83,7 @@ def check_writable(option: str, name: str, output: str | None) -> None:
 
         if is_beside(path, Path(output)):
             raise UsageError(f"{option} {name} is or lies in the work folder of {output}; name another file")
-    is_replaced = path.is_file() or not path.exists()
+    is_replaced = path.is_file() or not os.path.exists(name)  # a pipe of the shell is there, but not its path
     if is_replaced and path.parent.is_dir() and not os.access(path.parent, os.W_OK | os.X_OK):
         raise ForbiddenOutputError(
             f"{option} {name}: folder {path.parent} cannot be written; name a file in another one"
@@ -211,15 +211,16 @@ def write_json(name: str, values: dict[str, object]) -> None:
     if name == "-":
         click.echo(text, nl=False)
     else:
-        write_whole(real_path(name), text.encode(errors="surrogateescape"))
+        write_whole(name, text.encode(errors="surrogateescape"))
 
 
-def write_whole(path: Path, content: bytes) -> None:
+def write_whole(name: str | Path, content: bytes) -> None:
     """Write a file atomically; an error names it."""
+    given, path = Path(name), real_path(name)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        if path.exists() and not path.is_file():
-            path.write_bytes(content)  # a device or a pipe cannot be replaced
+        if given.exists() and not given.is_file():
+            given.write_bytes(content)  # a device or a pipe cannot be replaced, and /dev/fd/3 leads to no path
         else:
             unfinished.write_bytes(content)
             unfinished.replace(path)

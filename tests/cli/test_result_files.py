@@ -235,6 +235,18 @@ def test_a_pipe_is_written_to_and_not_replaced(
         assert content.result().startswith(b"\x89PNG" if command == "picture" else b"<!")
 
 
+@pytest.mark.parametrize("command", ["lines.txt -o new.txt --report", "verify lines.txt lines.txt --report"])
+def test_a_pipe_of_the_shell_is_written_to(call: Run, command: str) -> None:
+    """Its name leads to `pipe:[number]`, which is no path."""
+    reader, writer = os.pipe()
+    try:
+        assert call(*command.split(), f"/dev/fd/{writer}").returncode == 0
+        assert os.read(reader, 1 << 16).startswith(b"{")
+    finally:
+        os.close(reader)
+        os.close(writer)
+
+
 @pytest.mark.parametrize(
     "command",
     [

@@ -206,6 +206,8 @@ def find_destination(job: Job, progress: Progress | None = None) -> Destination 
         raise UsageError("--split: the output is a folder of folders; give -o with a / at its end")
     if job.cut is not None and (destination is None or destination.is_stream):
         raise UsageError("shards cannot go to standard output or a device; give a directory with -o")
+    if job.options.get("verify") and destination is not None and destination.is_stream:
+        raise UsageError(f"--verify reads the output again, which {destination.name} does not allow; name a file")
     return destination
 
 

@@ -16,7 +16,7 @@ from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 import recshuf
-from recshuf.errors import MemoryLimitError, RecshufError
+from recshuf.errors import MemoryLimitError, RecshufError, UsageError
 from tests.support.effort import examples
 
 if TYPE_CHECKING:
@@ -161,3 +161,8 @@ def test_memory_that_verify_lacks_is_told_before_the_run(tmp_path: Path) -> None
     recshuf.shuffle(source, output, **options)
     [least] = re.findall(r"at least ([\d.]+ MB)", str(told.value))
     recshuf.shuffle(source, output, verify=True, workers=1, memory=least.replace(" ", ""), overwrite=True)
+
+
+def test_an_output_that_cannot_be_read_again_is_refused_before_the_run(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="verify=True reads the output again, which /dev/null does not allow"):
+        recshuf.shuffle(tmp_path / "none.txt", "/dev/null", verify=True)

@@ -166,6 +166,9 @@ def _describe(error: BaseException, verbose: bool | None) -> tuple[int, str]:
             return FAILED, f"error: {error}"
         case click.ClickException():
             return error.exit_code, f"error: {_add_remedy(error)}"
+        case RuntimeError() if "start new thread" in str(error):
+            remedy = "raise its limit of processes (ulimit -u, pids.max) or of addresses (ulimit -v)"
+            return FAILED, f"error: the system starts no more threads; {remedy}"
         case MemoryError():
             return FAILED, "error: out of memory; give a lower --memory to spill more to disk"
         case OSError():
@@ -198,9 +201,18 @@ def _describe_os_error(error: OSError) -> str:
         names = "standard output"
     if names and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return str(write_error(error, names))
+    if not names and error.errno == errno.ENOENT and not _has_folder():
+        return "the current folder has been deleted; change to another"
     problem = ": ".join(filter(None, [names, error.strerror or str(error)]))
     is_forbidden = names and error.errno == errno.EACCES
     return f"{problem}; give this user the right to it, or name another" if is_forbidden else problem
+
+
+def _has_folder() -> bool:
+    try:
+        return bool(Path.cwd())
+    except FileNotFoundError:
+        return False
 
 
 def _is_of_stdout(error: OSError) -> bool:

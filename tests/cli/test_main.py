@@ -32,6 +32,7 @@ class TestErrors:
             (DiskFullError("disk full"), 1, ["error: disk full"]),
             (PileError("torn"), 1, ["error: torn"]),
             (MemoryError(), 1, ["error: ", "--memory"]),
+            (RuntimeError("can't start new thread"), 1, ["recshuf: error: the system starts no more", "ulimit"]),
             (
                 PermissionError(13, "Permission denied", "x"),
                 1,
@@ -63,6 +64,16 @@ class TestErrors:
         assert verbose.returncode == code
         assert verbose.stderr.startswith(b"Traceback") == (code != 2)
         assert verbose.stderr.splitlines()[-1].startswith(b"recshuf: ")
+
+    def test_a_current_folder_that_has_been_deleted(
+        self, call: Run, lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "gone").mkdir()
+        monkeypatch.chdir(tmp_path / "gone")
+        (tmp_path / "gone").rmdir()
+        result = call(lines, "-o", "out.txt")
+        assert result.returncode == 1
+        assert_one_line(result.stderr, "error: the current folder has been deleted; change to another")
 
     @pytest.mark.parametrize(
         ("arguments", "name"),

@@ -100,6 +100,7 @@ class BatchReader:
         return {
             "store": source.piles.store_id,
             "snapshot": source.piles.snapshot,
+            "sets": source.piles.content,
             "seed": source.order.seed,
             "reshuffle": source.order.reshuffle,
             "mix": source.order.mix,

@@ -187,7 +187,9 @@ class MixReader:
         stores = [[one.piles.store_id, one.piles.snapshot, one.order.seed] for one in sources]
         for store, source in zip(stores, sources, strict=True):
             store += [source.piles.kept] if hasattr(source.piles, "kept") else []  # by a filter
-        return Mixture(self._weights.count_from(steps), steps, sharding, seed, tuple(stores), has_shares)
+        contents = tuple(source.piles.content for source in sources)
+        stretches = self._weights.count_from(steps)
+        return Mixture(stretches, steps, sharding, seed, tuple(stores), has_shares, contents)
 
     def pack(self, packing: Packing) -> tuple[list[DocumentSource], Mixture]:
         """Return the documents of the stores, and of which stores the sequences of batches are: weights share sequences."""

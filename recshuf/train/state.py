@@ -120,6 +120,7 @@ _REMEDIES = {
     "weights": "give the schedule of the state as far as its step; what comes later may differ",
     "snapshot": "the store has changed since the state was saved, and older snapshots cannot be opened; make the loader "
     "with the next epoch, without the state",
+    "sets": "the store and that of the state are copies that were changed apart; open the one that was trained from, or begin a new epoch",
     "batch": "give a batch_size that makes batch_size x world_size the global batch of the state; with torch.distributed, "
     "load the state after it is initialized",
     "filter": "give the filter of the state, or begin a new epoch",
@@ -131,6 +132,8 @@ _REMEDIES = {
 }
 _PARTS = ("filter", "limit")
 """Fields that a state has only if the loader was given them."""
+_ADDED = ("sets",)
+"""Fields that states of earlier versions lack."""
 _OF_PACKED = {"eos": None, "documents": "cut", "pad": None}
 """Fields that a state has only with other values than these."""
 
@@ -139,7 +142,8 @@ def find_position(mine: Mapping[str, Any], state: Any) -> tuple[int, int]:
     """Return epoch and step of another state, which must be of the batches of mine."""
     if isinstance(state, Mapping):
         given = {name: value for name, value in _OF_PACKED.items() if name in mine or name in state}
-        mine, state = {**given, **mine}, {**given, **state}
+        added = {name: mine[name] for name in _ADDED if name in mine}
+        mine, state = {**given, **mine}, {**given, **added, **state}
     for name, here in mine.items():
         if not isinstance(state, Mapping) or name not in state:
             remedy = f"leave out {name}" if name in _PARTS else "give what state_dict returned"

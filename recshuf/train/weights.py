@@ -193,6 +193,8 @@ class Mixture:
     """What tells each store and its order from others, as JSON values; none for one store without weights."""
     has_shares: bool = True
     """Whether weights are those of records, or of whatever the rows of a batch are."""
+    contents: tuple[str, ...] = ()
+    """What tells the records of each store from those of a copy that was changed apart."""
     _told: list[str] = field(default_factory=list, init=False, repr=False, compare=False)
     """What `describe` says of the first changes, as JSON."""
 
@@ -222,11 +224,14 @@ class Mixture:
         for stretch in later[len(self._told) :]:
             self._told.append(json.dumps([stretch.start, self._identify(stretch)]))
         past = ", ".join(self._told[: len(later)])
+        weights = zip(*(stretch.weights for stretch in (first, *later)), strict=True)
+        used = [content for content, own in zip(self.contents, weights, strict=True) if any(own)]
         return {
             # Of the id, the snapshot and the seed of each store, and of the records that it gives to an epoch.
             "stores": xxhash.xxh3_128_hexdigest(json.dumps(self._identify(first)).encode()),
             # The same of the changes since.
             "weights": xxhash.xxh3_64_hexdigest(f"[{past}]".encode()) if past else None,
+            "sets": xxhash.xxh3_64_hexdigest(json.dumps(used).encode()),
         }
 
     def _identify(self, stretch: Stretch) -> list[Any]:

@@ -16,6 +16,7 @@ import recshuf
 from recshuf.errors import ConversionError, RecshufWarning, UsageError
 from recshuf.train import batch_reader as cutting
 from recshuf.train.loader import PileLoader
+from recshuf.train.mixing import MixLoader
 from tests.support.effort import mostly_slow
 from tests.support.golden_inputs import make_inputs
 from tests.support.stores.small_stores import ids_of, write
@@ -31,6 +32,28 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for index, count in enumerate((40, 35, 50)):
         write(path, f"{index}", {"id": range(100 * index, 100 * index + count)}, seed=7, piles=7)
     return path
+
+
+def test_copies_that_were_changed_apart_do_not_take_each_others_states(tmp_path: Path) -> None:
+    """Though they have one identifier, and snapshots of one number."""
+    a, b, same = (tmp_path / name for name in ("a", "b", "same"))
+    write(a, "0", {"id": range(40)}, seed=7, piles=7)
+    shutil.copytree(a, b)
+    for store, first in ((a, 100), (b, 200)):
+        write(store, "1", {"id": range(first, first + 10)}, seed=7, piles=7)
+    shutil.copytree(a, same)
+    for make in (
+        lambda *stores: PileLoader(stores[0], 4),
+        lambda *stores: MixLoader(dict.fromkeys(stores, 1), 4),
+    ):
+        state = make(a).state_dict()
+        make(same).load_state_dict(state)
+        with pytest.raises(
+            UsageError, match=r"^load_state_dict: 'sets' is .*; the store and .* changed apart; open"
+        ):
+            make(b).load_state_dict(state)
+        for store in (a, b):
+            make(store).load_state_dict({name: value for name, value in state.items() if name != "sets"})
 
 
 def read_epoch(loader: PileLoader) -> str:

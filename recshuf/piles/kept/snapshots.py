@@ -8,6 +8,7 @@ from itertools import chain
 from typing import Any
 
 import pyarrow as pa
+import xxhash
 
 from recshuf.errors import PileError, UsageError
 from recshuf.piles.sealed_set import SealedSet
@@ -69,6 +70,11 @@ class Snapshot:
     def byte_count(self) -> int:
         """Bytes of the records."""
         return sum(one.byte_count for one in self.sets)
+
+    @property
+    def content(self) -> str:
+        """What tells the sets of copies apart that were changed apart: 16 hexadecimal digits."""
+        return xxhash.xxh3_64_hexdigest(" ".join(f"{one.name} {one.checksum}" for one in self.sets).encode())
 
     @property
     def footer_bytes(self) -> int:

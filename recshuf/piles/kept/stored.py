@@ -73,6 +73,7 @@ class StoredPiles(Regions):
         self._anchor = self.place.anchor()
         self.info: Snapshot = found
         self.store_id, self.snapshot, self.seed = found.store, found.number, found.seed
+        self.content = found.content
         self.names: tuple[str, ...] = tuple(one.name for one in found.sets)
         """Names of the K sets."""
         self._knows_footers = (

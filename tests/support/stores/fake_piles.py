@@ -48,6 +48,7 @@ class FakePiles(Regions):
     """Keys have no more random bits than these: with few, many are equal."""
     store_id: str = "0123456789abcdef0123456789abcdef"
     snapshot: int = 1
+    content: str = "0123456789abcdef"
     loads: list[list[tuple[int, int]]] = field(default_factory=list)
     """The regions of every load."""
     expected: list[list[tuple[int, int]]] = field(default_factory=list)

@@ -9,10 +9,11 @@ import subprocess
 import sys
 import textwrap
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from recshuf.api import runs
 from tests.support.processes.command_line import (
     COMMAND,
     DEADLINE,
@@ -121,6 +122,24 @@ def test_an_error_that_a_signal_led_to_is_told_as_the_signal(
     done = call(lines)
     assert done.returncode == 128 + signal.SIGTERM
     assert done.stderr.splitlines() == [b"recshuf: stopped by SIGTERM", b"recshuf: finished parts are kept"]
+
+
+def test_a_signal_that_is_ignored_stays_ignored(
+    call: Run, lines: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As SIGHUP under nohup."""
+    shuffle = runs.shuffle
+
+    def hang_up(*given: Any, **options: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGHUP)
+        return shuffle(*given, **options)
+
+    monkeypatch.setattr(runs, "shuffle", hang_up)
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert call(lines).returncode == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])

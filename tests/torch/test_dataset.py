@@ -50,9 +50,14 @@ def show(batch: dict[str, Any]) -> dict[str, tuple[str, Any]]:
 
 
 def add_tensors(batch: dict[str, Any], _: np.ndarray) -> dict[str, Any]:
-    """Add what is no array of NumPy, what is a view, and what is an array."""
+    """Add what is no array of NumPy, what are views, and what is an array."""
     more = torch.arange(40_000).reshape(2, -1)
-    return batch | {"half": torch.ones(3).bfloat16(), "large": more[1:], "array": np.ones(2)}
+    return batch | {
+        "half": torch.ones(3).bfloat16(),
+        "large": more[1:],
+        "turned": more.T,
+        "array": np.ones(2),
+    }
 
 
 @pytest.mark.parametrize("method", METHODS)

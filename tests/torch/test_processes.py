@@ -60,10 +60,12 @@ def list_workers() -> list[psutil.Process]:
 
 
 def list_leftovers() -> set[str]:
-    """Return the threads of loaders, the maps of tensors, and the files in shared memory that are not those of others."""
+    """Return the threads of loaders, the maps and files of tensors, and the files in shared memory that are not those of others."""
     gc.collect()
     threads = {one.name for one in threading.enumerate() if one.name.startswith("recshuf")}
     maps = {line for line in Path("/proc/self/maps").read_text().splitlines() if "memfd:recshuf" in line}
+    files = {str(one.readlink()) for one in Path("/proc/self/fd").iterdir() if one.is_symlink()}
+    maps |= {name for name in files if "memfd:recshuf" in name}
     return threads | maps | {name for name in os.listdir(SHARED) if not is_of_others(name)}
 
 

@@ -112,6 +112,14 @@ def test_epochs_of_other_records_and_equal_orders_are_errors(
         recshuf.check_loader(store, mix=4)
 
 
+def test_epochs_that_are_to_be_one_order_and_are_not_are_an_error(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spoil(monkeypatch, lambda ids, epoch: ids[::-1] if epoch == 2 else ids)
+    with pytest.raises(CheckError, match="reshuffle='none' yields two orders in epochs 1 and 2; report"):
+        recshuf.check_loader(store, reshuffle="none")
+
+
 def test_bad_arguments_are_named(store: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"^mix=0"):
         recshuf.check_loader(store, mix=0)

@@ -294,6 +294,13 @@ def test_tables_that_are_no_records_are_refused(tmp_path: Path, kind: str) -> No
     refused(ConversionError, said, pa.table(columns), tmp_path / "out.tar")
 
 
+def test_a_suffix_that_is_the_name_of_the_column_of_keys_is_no_column(tmp_path: Path) -> None:
+    content = make_tar([*PAIR, ("b.__key__", b"3")])
+    assert len(shuffle(tmp_path, content)) == 2
+    with pytest.raises(ConversionError, match=r"__key__.* is a suffix, and the name of the column of keys"):
+        shuffle(tmp_path, content, "out.parquet")
+
+
 def test_what_is_easily_mistaken_is_said(tmp_path: Path) -> None:
     (tmp_path / "in.tar.idx").write_bytes(b"x")
     with pytest.warns(RecshufWarning) as said:

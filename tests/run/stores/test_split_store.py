@@ -85,6 +85,18 @@ def test_a_part_is_gathered_as_a_store(tmp_path: Path) -> None:
     assert found.equals(given.select(["text", "id"]).sort_by(keys))
 
 
+def test_a_field_that_no_record_has_tells_no_parts(tmp_path: Path) -> None:
+    for number in range(2):  # each is more than is read at once
+        (tmp_path / f"{number}.jsonl").write_text(f'{{"a": "{"x" * 1000}"}}\n' * 2000)
+    with pytest.raises(
+        UsageError, match=r"^split_by: no record has a value of 'user'; name a field that some have$"
+    ):
+        recshuf.scatter(
+            tmp_path / "*.jsonl", tmp_path / "split", split=SHARES, split_by="user", memory="64MB", workers=2
+        )
+    assert not (tmp_path / "split").exists()
+
+
 def test_what_stands_there_is_kept(tmp_path: Path) -> None:
     inputs = make_inputs(tmp_path / "inputs", "text")
     (tmp_path / "split").mkdir()

@@ -17,6 +17,7 @@ from recshuf.errors import InputError, OutputError, UsageError
 from recshuf.job.options import ENGINES
 from recshuf.output.local.log import FileResults
 from recshuf.piles.pile_set import GrowingPileSet
+from recshuf.run.task import do_work
 from tests.support.effort import TRIES_ALL, mostly_slow
 from tests.support.numbered_files import FORMATS, make_inputs
 from tests.support.processes.task_runs import (
@@ -255,6 +256,19 @@ def test_of_two_processes_that_run_a_task_the_later_one_deletes_what_it_has_writ
     plan.do(number)
     (added,) = {path.name for path in (folder / "there").rglob("*")} - left - {"piles"}
     assert added.startswith("task-")
+
+
+def test_the_result_of_a_task_is_that_of_the_process_that_did_it_first(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Another one does each task while this one begins with it."""
+
+    def do_twice(run: Any, number: int) -> dict[str, Any]:
+        do_work(run, number)
+        return do_work(run, number)
+
+    monkeypatch.setattr("recshuf.run.task.do_work", do_twice)
+    compare(make_inputs(folder / "in", "text", COUNTS), folder)
 
 
 def test_an_error_of_a_task_leaves_what_is_needed_to_continue(folder: Path, monkeypatch: pytest.MonkeyPatch):

@@ -87,10 +87,11 @@ list(ProcessEngine(None, 1).run(wait_for_ever, sys.argv[1:] * 2, 2))
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "is_for_all"),
-    [(signal.SIGKILL, False), (signal.SIGTERM, False), (signal.SIGINT, True)],
+    mostly_slow(
+        [(signal.SIGKILL, False), (signal.SIGTERM, False), (signal.SIGINT, True)], (signal.SIGKILL, False)
+    ),
 )
 def test_processes_end_with_the_one_that_started_them(tmp_path: Path, number: int, is_for_all: bool):
     """A terminal sends its signals to all of them."""

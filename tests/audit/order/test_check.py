@@ -278,14 +278,14 @@ def test_a_column_can_tell_records_apart(tmp_path: Path, inputs: Path) -> None:
 def test_files_that_say_other_things_of_their_columns_are_tested_together(tmp_path: Path) -> None:
     """Whoever shuffled them; recshuf itself would refuse to."""
     numbers = shuffled()
-    for name, half in (("m", np.sort(numbers)[: COUNT // 2]), ("km", np.sort(numbers)[COUNT // 2 :])):
-        field = pa.field("id", pa.int64(), metadata={"unit": name})
-        pq.write_table(pa.table([half], pa.schema([field])), tmp_path / f"{name}.parquet")
-    given = [tmp_path / "m.parquet", tmp_path / "km.parquet"]
-    pq.write_table(pa.table({"id": numbers}), tmp_path / "out.parquet")
+    schemas = [pa.schema([pa.field("id", pa.int64(), metadata={"unit": unit})]) for unit in ("m", "km")]
+    given = [tmp_path / "0.parquet", tmp_path / "1.parquet"]
+    for path, schema, half in zip(given, schemas, np.split(np.arange(COUNT), 2), strict=True):
+        pq.write_table(pa.table([half], schema), path)
+    pq.write_table(pa.table([numbers], schemas[0]), tmp_path / "out.parquet")
     with pytest.raises(InputError, match="unit"):
         recshuf.shuffle(given, tmp_path / "own.parquet")
-    report = recshuf.check(tmp_path / "out.parquet", against=given, id_column="id")
+    report = recshuf.check(tmp_path / "out.parquet", against=given)
     assert (report.is_uniform, report.tested) == (True, COUNT)
     assert not recshuf.check(given, column="id").is_uniform
 

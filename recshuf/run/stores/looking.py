@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 
 _MOST = 2**63 - 1
+_SHOWN_ROWS = 1 << 10
+"""Records that are values of Python at once."""
 
 
 class Looker:
@@ -64,7 +66,10 @@ class Looker:
         selection = self._select() if filled else None
         for pile in filled:
             assert selection is not None  # noqa: S101 - there are records
-            yield from selection.make_table(self._groups.load([pile]).batch).to_pylist()
+            table = selection.make_table(self._groups.load([pile]).batch)
+            # Values of Python take many times the memory of a pile.
+            for start in range(0, table.num_rows, _SHOWN_ROWS):
+                yield from table.slice(start, _SHOWN_ROWS).to_pylist()
 
     def find(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the positions of records, given source and row of each, shape ``(n, 2)``."""

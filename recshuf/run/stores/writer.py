@@ -27,8 +27,8 @@ from recshuf.records.arrays import count_bytes, find_nulls, is_contiguous_list, 
 from recshuf.records.batch import Records, concat_batches
 from recshuf.records.conforming import check_digits, conform
 from recshuf.records.digests import Digest, InputCount, digest_records
-from recshuf.records.keys import MAX_PILES, MAX_SEED, RowRange, draw_keys, stream_of
-from recshuf.records.provenance import add_provenance, extend_schema
+from recshuf.records.keys import KEY_BYTES, MAX_PILES, MAX_SEED, RowRange, draw_keys, stream_of
+from recshuf.records.provenance import PROVENANCE_BYTES, add_provenance, extend_schema
 from recshuf.run.stores.array_samples import make_plain, stack, to_numpy
 from recshuf.storage.settings import parse_storage
 from recshuf.system.units import check_number, show_call
@@ -295,7 +295,8 @@ class PileWriter:
     piles
         Number of piles of a new store. Default: 1024. Choose about 1 for each 8 MB of all its records.
     buffer_bytes
-        Bytes collected before they are written; the writer needs about four times as much memory.
+        Bytes collected before they are written, 16 of each record for its key and place; the writer needs about four times as
+        much memory.
     endpoint_url, storage_options
         For URLs; see `recshuf.ScatterOptions`.
 
@@ -401,10 +402,10 @@ class PileWriter:
         for batch in self._read(data):
             self._nulls |= find_nulls(batch)
             # Sliced, because a batch may be far larger than the buffer.
-            rows = max(1, batch.num_rows * self._buffer_bytes // max(1, count_bytes(batch)))
+            rows = max(1, batch.num_rows * self._buffer_bytes // max(1, _count_held(batch)))
             for start in range(0, batch.num_rows, rows):
                 self._batches.append(batch.slice(start, rows))
-                self._held_bytes += count_bytes(self._batches[-1])
+                self._held_bytes += _count_held(self._batches[-1])
                 if len(self._batches) - self._joined_count == MOST_SMALL:
                     latest = slice(self._joined_count, None)
                     self._batches[latest] = [concat_batches(self._batches[latest])]
@@ -529,6 +530,11 @@ class PileWriter:
     def __del__(self) -> None:
         if getattr(self, "_is_open", False):
             self.abort()
+
+
+def _count_held(batch: pa.RecordBatch) -> int:
+    """Return the bytes of records with their keys and provenance, of which short records are the lesser part."""
+    return count_bytes(batch) + batch.num_rows * (KEY_BYTES + PROVENANCE_BYTES)
 
 
 def _check_store(path: str, snapshot: Snapshot, seed: int | None, piles: int | None) -> Snapshot:

@@ -318,6 +318,13 @@ def test_another_store_than_the_writer_wants_is_refused(tmp_path: Path, store: P
         recshuf.PileWriter(tmp_path / "lines", "a")
 
 
+def test_short_records_are_written_when_they_fill_the_buffer_with_their_keys(store: Path) -> None:
+    with recshuf.PileWriter(store, "a", piles=2, buffer_bytes=30_000) as writer:
+        writer.write({"n": np.zeros(3000, np.int8)})
+        assert any(path.stat().st_blocks for path in (store / "sets").iterdir())
+    assert recshuf.PileStore(store).num_records == 3000
+
+
 def use_writer(writer: recshuf.PileWriter) -> None:
     for use in (lambda: writer.write(ROWS), writer.close):
         with pytest.raises(UsageError, match=r"^a: this writer belongs to another process; .* its own name"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -70,6 +71,17 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 
     monkeypatch.setattr(StoredPiles, "pack", pack)
     return piles
+
+
+def test_a_pile_becomes_values_of_python_a_part_at_a_time(tmp_path: Path) -> None:
+    numbers = np.arange(50_000)
+    with recshuf.PileWriter(tmp_path / "store", "a", piles=1) as writer:
+        writer.write({"n": numbers})
+    records = iter(recshuf.PileStore(tmp_path / "store"))
+    blocks = sys.getallocatedblocks()
+    first = next(records)
+    assert sys.getallocatedblocks() - blocks < len(numbers) // 2
+    assert sorted(one["n"] for one in [first, *records]) == numbers.tolist()
 
 
 @pytest.mark.parametrize("make", STORES)

@@ -15,7 +15,7 @@ from recshuf.errors import InputError
 from recshuf.formats.hdf5.chunks import SizeLimit, ValueGuard
 from recshuf.formats.hdf5.contents import content_of, read_stamp, reading
 from recshuf.formats.hdf5.inventory import find_scalar_obstacle
-from recshuf.formats.hdf5.roles import SAME_VARIABLES, SHAPE, is_of_variables
+from recshuf.formats.hdf5.roles import SAME_VARIABLES, SHAPE, explain_storage, is_of_variables
 from recshuf.formats.hdf5.signs import LEAVE_OUT
 from recshuf.formats.hdf5.storage import check_access, check_chunks, read_column, read_storage
 from recshuf.formats.hdf5.template import BOOKKEEPING, make_buffer, read_pieces
@@ -98,6 +98,9 @@ class Copies:
         """Return the hash of each dataset that is not of the record; `InputError` if they are not those of the first input."""
         others = list_others(self._contents, records)
         for path in sorted({*others} ^ {*self._others}):
+            group = path.rpartition("/")[0]
+            if known := explain_storage(self._contents, [group]):
+                raise InputError(self._name, known[0], place=f"group {group!r}", remedy=known[1])
             problem = f"has {'a' if path in others else 'no'} dataset {path!r}, unlike the first input"
             raise InputError(self._name, problem, remedy=LEAVE_OUT)
         return {path: self.hash(path) for path in others}

@@ -208,6 +208,17 @@ def test_inputs_of_other_variables_are_refused(tmp_path: Path) -> None:
             recshuf.shuffle([tmp_path / "a.h5ad", tmp_path / "b.h5ad"], tmp_path / "out.h5ad", seed=1)
 
 
+def test_a_later_input_that_is_stored_by_columns_is_refused_as_the_first_one_is(tmp_path: Path) -> None:
+    write_anndata(tmp_path / "a.h5ad", 3, groups=("X",))
+    with h5py.File(write_anndata(tmp_path / "b.h5ad", 3, 3, ("X",)), "r+") as file:
+        file["X"].attrs["encoding-type"] = "csc_matrix"
+    for inputs in (["b.h5ad"], ["a.h5ad", "b.h5ad"]):
+        with pytest.raises(
+            InputError, match=r"b\.h5ad: group 'X': is a .* stored by columns.*; store it by rows: "
+        ):
+            recshuf.shuffle([tmp_path / name for name in inputs], tmp_path / "out.h5ad", seed=1)
+
+
 def write_pairs(path: Path, name: str) -> None:
     with h5py.File(write_anndata(path, COUNT, groups=("X",)), "r+") as file:
         write_matrix(file.create_group(name), (np.ones(40), np.arange(40), np.arange(41)), ("f4", "i4", "i4"))

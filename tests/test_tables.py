@@ -294,6 +294,13 @@ def test_the_indices_and_features_of_hugging_face_are_kept(tmp_path: Path):
     assert datasets.Features.from_arrow_schema(written.schema) == features
     with pytest.raises(UsageError, match=r"dict of splits; give one, such as \['train'\]"):
         recshuf.shuffle(datasets.DatasetDict({"train": whole}), tmp_path / "x.parquet")
+    whole = whole.add_column("path", [str(tmp_path / "x.parquet")] * len(whole))
+    for column in (whole["path"], whole.to_iterable_dataset()["path"]):
+        if not isinstance(column, list):  # as older versions give it
+            with pytest.raises(
+                UsageError, match=r"Column is no table; give the data set, or select_columns\("
+            ):
+                recshuf.shuffle(column, tmp_path / "y.parquet")
 
 
 def test_the_index_of_pandas_is_kept(tmp_path: Path):

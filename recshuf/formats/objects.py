@@ -67,6 +67,9 @@ def _name_package(kind: type) -> str:
 def _open_table(value: Any, package: str, place: int) -> _Table | None:
     if package == "datasets" and hasattr(value, "with_format"):
         return _HuggingFace(value, f"<dataset {place}>")
+    if package == "datasets":  # a column of texts would pass for a list of paths
+        shown = f"inputs: datasets.{type(value).__name__} is no table"
+        raise UsageError(f"{shown}; give the data set, or select_columns([...]) of it")
     if (arrow_dataset := sys.modules.get("pyarrow.dataset")) and isinstance(value, arrow_dataset.Dataset):
         return _ArrowDataset(value)
     if not hasattr(value, "__arrow_c_stream__") and not _is_batch(value):

@@ -181,6 +181,7 @@ NO_NAMES: list[tuple[Any, str]] = [
     *((url, f"^{url}: is a URL in a path object, .*; give the URL as text$") for url in CUT_URLS),
     ("a\0b", r"'a\\x00b': has a NUL"),
     ("a\ud800", r"'a\\ud800': has half a character"),
+    ("~/a", r"^~/a: begins with ~, .*; give /home/me/a, or \./~/a for a local path$"),
 ]
 TAKERS: dict[str, Callable[[Any], object]] = {
     "inputs": lambda cut: recshuf.shuffle(cut, "out/"),
@@ -197,15 +198,23 @@ TAKERS: dict[str, Callable[[Any], object]] = {
 }
 
 
-def test_a_name_that_no_file_can_have_and_a_url_that_a_path_object_has_cut_are_refused(
+def test_names_that_no_file_can_have_or_that_mean_another_place_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "/home/me")
     (tmp_path / "in.txt").write_text("a\nb\n")
     for taker, (name, problem) in product(TAKERS, NO_NAMES):
         with pytest.raises(UsageError, match=problem):
             TAKERS[taker](name)
     assert os.listdir(tmp_path) == ["in.txt"]
+
+
+def test_a_name_with_a_tilde_of_its_own_is_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "~a.txt").write_text("a\nb\n")
+    assert recshuf.shuffle("~a.txt", "./~/out/").records == 2
+    assert recshuf.shuffle("~/out/", "~/again/").records == 2  # now there is such a folder
 
 
 @pytest.mark.parametrize("name", ["s3:/bucket/a", "GS:/b"])

@@ -214,14 +214,26 @@ class GroupedCommand(click.Command):
                 raise
             self._problem = str(error)
         if not (helps or completes):
-            self._refuse_second_lists(ctx, args)
+            self._refuse_slips(ctx, args)
         return super().parse_args(ctx, args)
 
-    def _refuse_second_lists(self, ctx: click.Context, args: list[str]) -> None:
-        """Refuse a list that is given twice: both are meant, and the last one would count, as of other options."""
-        _, _, given = self.make_parser(ctx).parse_args([*args])
+    def _refuse_slips(self, ctx: click.Context, args: list[str]) -> None:
+        """Refuse an option as the value of the one before it, and a list that is given twice.
+
+        Of lists both are meant, and the last one would count, as of other options.
+        """
+        values, _, given = self.make_parser(ctx).parse_args([*args])
+        flags = {flag for param in self.get_params(ctx) for flag in (*param.opts, *param.secondary_opts)}
         for option, count in Counter(given).items():
-            if isinstance(option, click.Option) and count > 1 and "," in (option.metavar or ""):
+            if not isinstance(option, click.Option):
+                continue
+            taken = values.get(option.name or "")
+            for value in {*(taken if isinstance(taken, list) else [taken])} & flags & {*args}:
+                long = max(option.opts, key=len)
+                raise UsageError(
+                    f"{long}: no value before {value}; give one, or {long}={value} if that is it"
+                )
+            if count > 1 and "," in (option.metavar or ""):
                 raise UsageError(
                     f"{option.opts[0]}: is given {count} times; give it once, as {option.metavar}"
                 )

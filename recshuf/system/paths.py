@@ -78,7 +78,7 @@ def refuse_url(name: str) -> None:
 
 
 def check_name(path: object) -> None:
-    """Refuse a name that no file can have, and a URL that has lost a slash, as path objects drop one."""
+    """Refuse a name that no file can have, a URL that has lost a slash, as path objects drop one, and a ~ that nobody replaced."""
     name = os.fsdecode(path) if isinstance(path, str | os.PathLike) else ""
     if "\0" in name:
         raise UsageError(f"{name!r}: has a NUL, which no name of a file can have; give another one")
@@ -88,6 +88,12 @@ def check_name(path: object) -> None:
         raise UsageError(
             f"{name!r}: has half a character, which no name of a file can have; give another one"
         ) from error
+    home = os.path.expanduser(name)  # noqa: PTH111 - that of a path fails without a home
+    if home != name and not os.path.lexists(name.partition("/")[0]):
+        raise UsageError(
+            f"{name}: begins with ~, which only a shell replaces, at the start of a word without quotes; "
+            f"give {home}, or ./{name} for a local path"
+        )
     # It would be a local folder with that name.
     match = _CUT_URL.match(name)
     if match is None:

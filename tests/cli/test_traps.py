@@ -55,6 +55,21 @@ pytestmark = pytest.mark.usefixtures("folder")
             (f"picture lines.txt --column text -o {name}", [name, "ends in .png"])
             for name in ("x.jpg", "x.svg", "x.html")
         ),
+        *(
+            (f"{line} {flag}", [f"no value before {flag}; give one, or --{name}={flag} if that is it"])
+            for line, name, flag in (
+                ("lines.txt -o", "output", "--overwrite"),
+                ("lines.txt -o out --report", "report", "-q"),
+                ("lines.txt -o out --dedup", "dedup", "--no-page-checksums"),
+                ("lines.txt -o out --separator", "separator", "--seed"),
+                ("scatter lines.txt -o", "output", "--seed"),
+                ("window out --append", "append", "--time"),
+            )
+        ),
+        *(
+            (f"{line}=~/a", ["~/a: begins with ~", "or ./~/a for a local path"])
+            for line in ("lines.txt --output", "lines.txt -o out --report", "lines.txt -o out --temp-dir", "demo --output")
+        ),
         ("lines.txt -o out --html no/page.html", ["folder", "does not exist; create it first"]),
         ("lines.txt -o out --html out", ["also the output"]),
         ("lines.txt -o out --html page.html --plan", ["--html needs a run, and --plan"]),
@@ -98,6 +113,12 @@ def test_options_before_a_command_are_refused(
 def test_the_value_of_an_option_may_be_the_name_of_a_command(call: Run, lines: Path, arguments: list[str]):
     assert call(*arguments, lines).returncode == 0
     assert "store" in os.listdir()
+
+
+def test_a_value_may_be_spelled_like_an_option(call: Run, lines: Path):
+    assert call(lines, "--output=--overwrite").returncode == 0
+    assert call(lines, "-o", "out", "--record-start=-n", "--header=0", "--format=text").returncode != 2
+    assert "--overwrite" in os.listdir()
 
 
 @pytest.mark.parametrize(

@@ -98,9 +98,10 @@ class _Conformed(Fragment):
         for batch in self._fragment.batches():
             names, rows = batch.schema.names, batch.num_rows
             is_same = names == self._schema.names
+            places = {name: place for place, name in enumerate(names)}  # else no name comes twice
             columns = [
-                conform(batch.column(index if is_same else names.index(field.name)), field.type)
-                if is_same or field.name in names
+                conform(batch.column(index if is_same else places[field.name]), field.type)
+                if is_same or field.name in places
                 else pa.nulls(rows, field.type)
                 for index, field in enumerate(self._schema)
             ]

@@ -227,7 +227,7 @@ class CsvSource(LineSource):
 
 
 def _check_columns(columns: Sequence[str], headers: Sequence[Sequence[str]]) -> None:
-    known = list(dict.fromkeys(name for names in headers for name in names))
+    known = dict.fromkeys(name for names in headers for name in names)
     if lacking := [name for name in columns if name not in known]:
         listed = list_known(lacking[0], known, repr)
         raise UsageError(f"no column {lacking[0]!r} in the inputs; there are {listed}")

@@ -125,8 +125,9 @@ def check_json(lines: pa.Array) -> None:
 
 
 def pick_columns(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
+    known = {*schema.names}
     for name in names:
-        if name not in schema.names:
+        if name not in known:
             raise unknown_column(name, schema.names)
     return pa.schema([schema.field(name) for name in names])
 

@@ -259,7 +259,7 @@ def fill_types(declared: pa.Schema, known: pa.Schema, union: pa.Schema) -> pa.Sc
     """Return the declared schema of a file with the types of all files, which `union` knows, where it has no values."""
     fields = [
         _fill(field, known.field(place).type, union.field(union.get_field_index(field.name)))
-        if union.names.count(field.name) == 1
+        if len(union.get_all_field_indices(field.name)) == 1
         else field
         for place, field in enumerate(declared)
     ]

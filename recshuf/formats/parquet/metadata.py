@@ -255,7 +255,7 @@ def settle_copies(metadata: dict[bytes, bytes] | None, first: pa.Schema, final: 
     kept = dict(metadata or {})
     if not final.equals(first):
         kept = {key: value for key, value in kept.items() if key not in SCHEMA_COPIES}
-        same = {field.name for field in final if field in list(first)}
+        same = {field.name for field in final if field in _list_named(first, field.name)}
 
         def drop_columns(pandas: dict[str, Any]) -> None:
             columns, index = pandas["columns"], pandas["index_columns"]
@@ -266,6 +266,10 @@ def settle_copies(metadata: dict[bytes, bytes] | None, first: pa.Schema, final: 
 
         _edit(kept, PANDAS, drop_columns)
     return final.with_metadata(kept or None)
+
+
+def _list_named(schema: pa.Schema, name: str) -> list[pa.Field]:
+    return [schema.field(place) for place in schema.get_all_field_indices(name)]
 
 
 def _edit(metadata: dict[bytes, bytes], key: bytes, change: Callable[[dict[str, Any]], None]) -> None:

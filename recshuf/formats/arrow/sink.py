@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from pathlib import PurePath
 from typing import TYPE_CHECKING, BinaryIO
 
 import pyarrow as pa
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 
 _FILE_BUFFER_BYTES = 1 << 20
+_FILE_SUFFIXES = {".feather": True, ".ipc": True, ".arrows": False}
+"""Suffixes of an output file whose readers take the file format, or streams, alone."""
 BATCH_BYTES = 8 << 20
 """Most bytes of a batch, unless the inputs have longer ones; of a conversion, about its bytes."""
 MOST_BATCH_BYTES = 64 << 20
@@ -54,7 +57,10 @@ class ArrowLayout:
 
 
 class ArrowTarget(Target):
-    """Shards in the format and with the compression of the first input; of a conversion, files without compression."""
+    """Shards in the format and with the compression of the first input; of a conversion, files without compression.
+
+    The suffix of a single file may ask for the other format.
+    """
 
     suffix = ".arrow"
 
@@ -63,6 +69,8 @@ class ArrowTarget(Target):
         self.batch_rows, self.native = self._layout.batch_rows, schema
         added = list(schema)[len(self._layout.schema) :]
         self.declared = pa.schema([*self._layout.schema, *added], self._layout.schema.metadata)
+        named = PurePath(options.file_name).suffix.lower()
+        self._is_file = _FILE_SUFFIXES.get(named, self._layout.is_file)
         self._codec = options.compression or self._layout.compression
         self._level = options.compression_level
         self._drop_page_cache = options.drop_page_cache
@@ -89,7 +97,7 @@ class ArrowTarget(Target):
         return ArrowSink(self, stream, threads, ExitStack())
 
     def open_writer(self, stream: BinaryIO, threads: int) -> pa.ipc.RecordBatchStreamWriter:
-        make = pa.ipc.new_file if self._layout.is_file else pa.ipc.new_stream
+        make = pa.ipc.new_file if self._is_file else pa.ipc.new_stream
         options = self._make_options(use_threads=threads > 1)
         return make(pa.PythonFile(_Counted(stream), "w"), self.declared, options=options)
 

@@ -50,6 +50,20 @@ def read(path: Path) -> pa.Table:
     return table
 
 
+def test_the_name_of_an_output_file_says_its_form(tmp_path: Path) -> None:
+    inputs = [
+        write(tmp_path / f"{stream}.arrow", make_table(rows=100), stream=stream) for stream in (False, True)
+    ]
+    pq.write_table(make_table(rows=100), tmp_path / "in.parquet")
+    for path in (*inputs, tmp_path / "in.parquet"):
+        own = path.name != "True.arrow"
+        for name, is_file in (("a.feather", True), ("a.IPC", True), ("a.arrows", False), ("a.arrow", own)):
+            recshuf.shuffle(path, tmp_path / name, seed=1, overwrite=True, verify=True)
+            assert (tmp_path / name).read_bytes().startswith(b"ARROW1") == is_file, (path, name)
+            assert read(tmp_path / name)["id"].to_pylist() == read(tmp_path / "a.feather")["id"].to_pylist()
+    assert pa.feather.read_table(tmp_path / "a.feather").num_rows == 100
+
+
 @pytest.mark.parametrize(
     ("stream", "codec"), [(False, "zstd"), (False, None), (True, "lz4")], ids=["zstd", "plain", "stream"]
 )

@@ -84,7 +84,7 @@ def check_writable(option: str, name: str, output: str | None) -> None:
 
         if is_beside(path, Path(output)):
             raise UsageError(f"{option} {name} is or lies in the work folder of {output}; name another file")
-    is_replaced = path.is_file() or not os.path.exists(name)  # a pipe of the shell is there, but not its path
+    is_replaced = path.is_file() or not Path(name).exists()  # a pipe of the shell is there, but not its path
     if is_replaced and path.parent.is_dir() and not os.access(path.parent, os.W_OK | os.X_OK):
         raise ForbiddenOutputError(
             f"{option} {name}: folder {path.parent} cannot be written; name a file in another one"
@@ -222,7 +222,9 @@ def write_whole(name: str | Path, content: bytes) -> None:
     unfinished = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         if given.exists() and not given.is_file():
-            given.write_bytes(content)  # a device or a pipe cannot be replaced, and /dev/fd/3 leads to no path
+            given.write_bytes(
+                content
+            )  # a device or a pipe cannot be replaced, and /dev/fd/3 leads to no path
         else:
             unfinished.write_bytes(content)
             unfinished.replace(path)

@@ -207,7 +207,9 @@ def find_destination(job: Job, progress: Progress | None = None) -> Destination 
     if job.cut is not None and (destination is None or destination.is_stream):
         raise UsageError("shards cannot go to standard output or a device; give a directory with -o")
     if job.options.get("verify") and destination is not None and destination.is_stream:
-        raise UsageError(f"--verify reads the output again, which {destination.name} does not allow; name a file")
+        raise UsageError(
+            f"--verify reads the output again, which {destination.name} does not allow; name a file"
+        )
     return destination
 
 

@@ -534,7 +534,7 @@ class PileWriter:
 
 def _count_held(batch: pa.RecordBatch) -> int:
     """Return the bytes of records with their keys and provenance, of which short records are the lesser part."""
-    return count_bytes(batch) + batch.num_rows * (KEY_BYTES + PROVENANCE_BYTES)
+    return int(count_bytes(batch)) + batch.num_rows * (KEY_BYTES + PROVENANCE_BYTES)
 
 
 def _check_store(path: str, snapshot: Snapshot, seed: int | None, piles: int | None) -> Snapshot:

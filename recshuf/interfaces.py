@@ -628,8 +628,6 @@ class Source(ABC):
     """What its files say beside their records, and shards of the same format say again; None if that is not known."""
     notes: tuple[str, ...] = ()
     """What was taken where the inputs leave it open, or where they differ: a sentence each, said once."""
-    is_checked: bool = False
-    """Whether `checker` is to see records that are kept as they are, also where bad ones are errors."""
     layout: object
     """Settings of the inputs that a target of the same format keeps (codec, chunk shapes, header...). Opaque to
     all other code."""
@@ -672,10 +670,7 @@ class Source(ABC):
         """
 
     def checker(self) -> Decoder | None:
-        """Return a decoder that keeps native records, and with `ReadOptions.sets_bad_aside` tells bad ones, which else are errors.
-
-        None if none are bad.
-        """
+        """Return a decoder that keeps native records, and with `ReadOptions.sets_bad_aside` tells bad ones; None if none are."""
         return None
 
     def field_adder(self, names: Sequence[str]) -> FieldAdder | None:  # noqa: ARG002 - for others

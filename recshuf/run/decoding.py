@@ -129,7 +129,7 @@ class Decoding:
         """Return how records of inputs are decoded for the format `to`; `sets_aside` says whether bad ones are told."""
         source, converts = inputs.source, not keeps_records(inputs.format, to)
         inner = source.decoder() if converts else _choose_field_adder(source) if provenance else None
-        if inner is None and (sets_aside or source.is_checked):
+        if inner is None and sets_aside:
             inner = source.checker()
         if inner is None or not provenance:
             return cls(converts, inner, inner)

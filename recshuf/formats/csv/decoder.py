@@ -14,14 +14,13 @@ import pyarrow.compute as pc
 import pyarrow.csv as csv
 import pyarrow.types as pt
 
-from recshuf.errors import BadRecordError, InputError, UsageError
+from recshuf.errors import BadRecordError, UsageError
 from recshuf.formats.csv.inference import ColumnType, find_altered, find_codes, find_marks
-from recshuf.formats.csv.quotes import QuoteScanner, find_returns, strip_padding
+from recshuf.formats.csv.quotes import find_returns, strip_padding
 from recshuf.formats.lines.cutting import view_records
-from recshuf.interfaces import BadRecords, Decoder, TableDecoder, ValueReader
+from recshuf.interfaces import BadRecords, Decoder, ValueReader
 from recshuf.records.arrays import unknown_column, view_bytes
 from recshuf.records.conforming import find_misfit, fit_digits, roomy_type
-from recshuf.system.units import count_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator, Mapping, Sequence
@@ -367,27 +366,6 @@ class CsvDecoder(Decoder):
         tables = [self._parser.parse(piece, self._types).table.cast(schema) for _, piece in cut_batch(batch)]
         parts = pa.concat_tables([schema.empty_table(), *tables]).combine_chunks().to_batches()
         return parts[0] if parts else pa.RecordBatch.from_pylist([], schema=schema)
-
-
-class WidthChecker(TableDecoder):
-    """Keeps native records, of which columns are chosen when they are written, and refuses one of another width by its place."""
-
-    def __init__(self, inputs: Sequence[str], dialect: Dialect, width: int, schema: pa.Schema) -> None:
-        super().__init__(schema)
-        self._inputs, self._width = inputs, width
-        self._scanner = QuoteScanner(dialect, dialect.delimiter[0])
-
-    def observe(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> None:
-        for begin, piece in cut_batch(batch):
-            data, offsets = view_records(piece.column(0))
-            counts = 1 + np.diff(np.searchsorted(self._scanner.find_all(data), offsets, side="right"))
-            odd = np.flatnonzero(counts != self._width)
-            if odd.size:
-                problem = f"has {count_of(int(counts[odd[0]]), 'field')}, and the header {self._width}"
-                name, record = self._inputs[input_index], first_row + begin + int(odd[0]) + 1
-                raise InputError(
-                    name, problem, place=f"record {record}", remedy="correct it, or leave out --columns"
-                )
 
 
 def bad_record(

@@ -90,7 +90,6 @@ class CsvSource(LineSource):
         if len(self._headers) > 1:
             self.schema = UNITED_SCHEMA
         if options.columns is not None:
-            self.is_checked = True
             self._headers = self._headers or [tuple(self.names)]
             _check_columns(options.columns, self._headers)
         self.notes = tuple(self.cutter.notes)  # with those on headers
@@ -208,14 +207,6 @@ class CsvSource(LineSource):
             self._headers or [self.names],
             self.options,
         )
-
-    def checker(self) -> Decoder | None:
-        from recshuf.formats.csv.decoder import WidthChecker
-
-        names = [summary.name for summary in self.inputs]
-        if len(self._headers) > 1:  # which CSV cannot hold as they are
-            return None
-        return WidthChecker(names, self.dialect, len(self.names), self.schema)
 
     def value_reader(self, paths: Sequence[str]) -> ValueReader:
         from recshuf.formats.csv.decoder import CsvValueReader

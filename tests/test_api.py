@@ -9,6 +9,7 @@ import io
 import json
 import os
 import pickle
+import re
 import subprocess
 import sys
 import typing
@@ -66,6 +67,22 @@ CALLS: dict[str, Callable[..., object]] = {
 def test_an_option_that_does_not_exist_is_refused_before_anything_is_read(name: str):
     with pytest.raises(TypeError, match=r"(unknown option|unexpected keyword argument) 'seeds'"):
         CALLS[name](seeds=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("threads", "did you mean workers?"),
+        ("force", "did you mean overwrite?"),
+        ("n", "did you mean head_count?"),
+        ("num_shards", "did you mean shards?"),
+        ("quiet", "see help(recshuf.Options)"),
+    ],
+)
+def test_a_proposal_is_what_may_be_meant(tmp_path: Path, name: str, remedy: str):
+    options: Any = {name: 1}
+    with pytest.raises(UsageError, match=re.escape(f"unknown option '{name}'; {remedy}")):
+        recshuf.shuffle(make_inputs(tmp_path, "text", [10]), tmp_path / "out", **options)
 
 
 def test_paths_are_taken_in_any_iterable(tmp_path: Path):

@@ -20,6 +20,7 @@ from recshuf.cli.audit_commands import FAILED
 from recshuf.cli.commands import commands
 from recshuf.cli.options import is_verbose
 from recshuf.errors import AlreadyCompleteError, Interrupted, RecshufError, UsageError
+from recshuf.job.options import find_meant, flag_of
 from recshuf.system.messages import say
 from recshuf.system.paths import write_error
 
@@ -182,6 +183,10 @@ def _describe(error: BaseException, verbose: bool | None) -> tuple[int, str]:
 
 def _add_remedy(error: click.ClickException) -> str:
     """Return the message of an error about the command line; one without a proposal names the help."""
+    if isinstance(error, click.NoSuchOption) and error.ctx is not None:
+        known = {param.name or "" for param in error.ctx.command.get_params(error.ctx)}
+        if meant := find_meant(error.option_name.lstrip("-").replace("-", "_"), known):
+            return f"No such option {error.option_name!r}; did you mean {flag_of(meant)}?"
     message = error.format_message()
     if not isinstance(error, click.UsageError) or error.ctx is None or not message.endswith("."):
         return message

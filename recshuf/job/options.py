@@ -5,7 +5,7 @@ This module evaluates its annotations, because `OPTIONS` is read from them.
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, NamedTuple, Protocol, TypedDict
 
@@ -536,13 +536,33 @@ def _is_switch(name: str) -> bool:
     return name in own and own[name].option.metavar is None
 
 
+_ELSEWHERE = {
+    **dict.fromkeys(("threads", "jobs", "j", "n_jobs", "num_workers"), "workers"),
+    **dict.fromkeys(("random_seed", "random_state"), "seed"),
+    "buffer_size": "memory",
+    "force": "overwrite",
+    "n": "head_count",
+}
+"""Options of recshuf by the names that others give them."""
+_LIKENESS = 0.65
+"""Of a name to a known one, to propose it: `quiet` is none for `quote`."""
+
+
+def find_meant(name: str, known: Container[str]) -> str | None:
+    """Return the known option that other tools call so."""
+    meant = _ELSEWHERE.get(name)
+    return meant if meant in known else None
+
+
 def refuse_unknown(options: Mapping[str, object], kind: type) -> None:
     """Raise an `UnknownOptionError` for a name that is not in an option class."""
     unknown = sorted(set(options) - kind.__annotations__.keys())
     unknown = [name for name in unknown if name not in find_own(unknown, kind)]
     if unknown:
-        near = get_close_matches(unknown[0], {**kind.__annotations__, **list_own(kind)}, 1)
-        remedy = f"did you mean {near[0]}?" if near else f"see help(recshuf.{kind.__name__})"
+        known = {**kind.__annotations__, **list_own(kind)}
+        near = get_close_matches(unknown[0], known, 1, _LIKENESS)
+        meant = find_meant(unknown[0], known) or (near[0] if near else None)
+        remedy = f"did you mean {meant}?" if meant else f"see help(recshuf.{kind.__name__})"
         raise UnknownOptionError(f"unknown option {unknown[0]!r}; {remedy}")
 
 

@@ -86,6 +86,12 @@ pytestmark = pytest.mark.usefixtures("folder")
         ("check lines.txt --provenance", ["no column 'source_file'"]),
         ("check lines.txt -q --json --column a", ["-q contradicts -v and --json"]),
         ("check - --column a", ["name files, and no -"]),
+        *(
+            (f"lines.txt -o out {wrong}", [wrong.split()[0], f"did you mean {right}?"])
+            for wrong, right in (("--threads 2", "--workers"), ("-j 2", "--workers"), ("--num-workers 2", "--workers"),
+                                 ("--force", "--overwrite"), ("--buffer-size 9", "--memory"), ("--random_seed 1", "--seed"))
+        ),
+        ("clean s3://b/a --force", ["--force", "see recshuf clean --help"]),
         ("check lines.txt --colum a", ["--colum", "--column"]),
     ],
 )  # fmt: skip

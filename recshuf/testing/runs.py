@@ -109,7 +109,11 @@ class RunSuite(Samples):
         return Counter(repr(self.meaning_of(record)) for path in paths for record in self.read_back(path))
 
     def test_the_format_is_found(self) -> None:
-        assert load_format(self.format.traits.name) is self.format
+        traits = self.format.traits
+        assert load_format(traits.name) is self.format
+        if traits.content_rank is not None and not traits.is_lines:
+            others = (b"", b"some text\n" * 99, bytes(range(256)) * 9)
+            assert not any(map(self.format.recognises, others))
 
     def test_a_shuffle_has_every_record_in_the_order_of_its_seed(
         self, paths: list[Path], tmp_path: Path

@@ -270,6 +270,19 @@ class FormatSuite(RunSuite):
         assert again.schema.equals(source.schema, check_metadata=True)
         assert self.records_in(read_input(again, 0, 1000)) == records
 
+    def test_each_compression_is_written(
+        self, source: Source, expected: list[list[Any]], tmp_path: Path
+    ) -> None:
+        batches = read_input(source, len(expected) - 1, 1000)
+        for name in self.format.traits.compressions:
+            options = replace(self.write_options, compression=name)
+            target = self.format.open_target(source.schema, source.layout, options)
+            path = self.write_shard(target, tmp_path / f"{name}{target.suffix}", batches)
+            file = InputFile(name="again", path=path, suffix=split_suffix(path.name))
+            again = self.format.open_source([file], self.read_options)
+            assert again.compression in (name, None)
+            assert self.records_in(read_input(again, 0, 1000)) == expected[-1]
+
     @pytest.mark.parametrize("rows", ["few", "many"])
     def test_shard_bytes_do_not_depend_on_cuts_or_threads(self, tmp_path: Path, rows: str) -> None:
         count = self.bulk_rows if rows == "many" else 50

@@ -32,11 +32,7 @@ class TestErrors:
             (DiskFullError("disk full"), 1, ["error: disk full"]),
             (PileError("torn"), 1, ["error: torn"]),
             (MemoryError(), 1, ["error: ", "--memory"]),
-            (
-                RuntimeError("can't start new thread"),
-                1,
-                ["recshuf: error: the system starts no more", "ulimit"],
-            ),
+            (RuntimeError("can't start new thread"), 1, ["the system starts no more threads", "ulimit"]),
             (
                 PermissionError(13, "Permission denied", "x"),
                 1,

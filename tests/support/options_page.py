@@ -45,6 +45,7 @@ def explain(path: str, command: click.Command, shared: set[tuple[str, str]]) -> 
     """Return the section of a command; options that are described as those of the shuffle are named only."""
     context = click.Context(command, info_name=path)
     usage = " ".join(command.collect_usage_pieces(context))
+    usage = usage.replace(" COMMAND", " [COMMAND]")  # click 8.1 has no brackets there
     lines = [f"## {path}", "", command.get_short_help_str(200), "", f"`{path} {usage}`", ""]
     groups = list_groups(command)
     for heading, options in groups.items():

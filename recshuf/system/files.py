@@ -38,7 +38,7 @@ _RENAME_EXCHANGE = 2
 
 
 def copy_access(source: Path, target: Path) -> None:
-    """Copy permissions and owner of a directory to the one that replaces it."""
+    """Copy permissions and owner of a file or directory to the one that replaces it."""
     status = source.stat()
     target.chmod(stat.S_IMODE(status.st_mode))
     with suppress(PermissionError):

@@ -229,7 +229,7 @@ class WorkFolder(Stage):
         """Rename what was written to the output. The log has the inode that the output gets."""
         written, target = self.written, self._target
         replaces_folder = self._is_directory and target.exists()
-        if replaces_folder:
+        if target.exists():
             copy_access(target, written)
         if self._is_directory:
             for part in _list_parts(written) if replaces_folder else ():

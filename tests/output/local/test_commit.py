@@ -50,6 +50,14 @@ def test_a_directory_that_is_replaced_keeps_its_permissions(
     assert read_files(tmp_path / "out") == read_files(tmp_path / "whole")
 
 
+def test_a_file_that_is_replaced_keeps_its_permissions(tmp_path: Path, inputs: list[Path]):
+    output = tmp_path / "out.txt"
+    output.touch(0o600)
+    recshuf.shuffle(inputs, output, overwrite=True)
+    assert output.stat().st_mode & 0o777 == 0o600
+    assert output.read_bytes().count(b"\n") == 100
+
+
 # Every step of it fails, is interrupted, or is the last
 
 

@@ -30,7 +30,6 @@ from tests.support.numbered_files import make_inputs
 from tests.support.objects.object_outputs import SEED, shuffle_locally
 from tests.support.output_trees import list_shards
 from tests.support.processes.task_runs import SavedPlan, die_after, read_all, shuffle
-from tests.support.small_runs import infer_from_few
 
 if TYPE_CHECKING:
     from tests.support.objects.object_server import Bucket, ProxiedRequest
@@ -88,21 +87,6 @@ def test_tasks_leave_no_credentials_in_the_work_folder_and_take_those_of_the_pla
     assert all("Credential=renewed/" in one for one in seen)
     shards = {f"data/out/{path.name}": path.read_bytes() for path in (tmp_path / "out").iterdir()}
     assert shards == {name: content for name, content in expected.items() if name in shards}
-
-
-# Types
-
-
-def test_types_are_not_those_of_a_prefix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """A task cannot have the shards of others written again where a record does not fit."""
-    inputs = [tmp_path / f"{index}.jsonl" for index in range(3)]
-    for index, path in enumerate(inputs):
-        values = [{"a": number} for number in range(100)] + ([{"a": 0.5}] if index == 2 else [])
-        path.write_text("".join(json.dumps(value) + "\n" for value in values))
-    recshuf.shuffle(inputs, tmp_path / "here.parquet", to="parquet", **OPTIONS | {"shards": None})
-    infer_from_few(monkeypatch)
-    plan(inputs, f"{tmp_path}/there.parquet", to="parquet").do_all()
-    assert (tmp_path / "there.parquet").read_bytes() == (tmp_path / "here.parquet").read_bytes()
 
 
 # After the commit

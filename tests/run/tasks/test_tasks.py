@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from recshuf.errors import InputError, OutputError, UsageError
+from recshuf.errors import ConversionError, InputError, OutputError, UsageError
 from recshuf.job.options import ENGINES
 from recshuf.output.local.log import FileResults
 from recshuf.piles.pile_set import GrowingPileSet
@@ -29,7 +29,7 @@ from tests.support.processes.task_runs import (
     read_all,
     shuffle,
 )
-from tests.support.small_runs import infer_from_few
+from tests.support.small_runs import Listener, infer_from_few
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -150,6 +150,21 @@ def test_types_that_tasks_find_in_conflict_are_named_with_both_places(folder: Pa
     ):
         shuffle([folder / "in.jsonl"], folder / "out.parquet", engine="threads")
     assert sorted(os.listdir(folder)) == ["here", "in.jsonl", "there"]
+
+
+def test_tasks_take_no_types_from_a_prefix(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    """So what does not fit is no reason to read all inputs, and to have others write all shards, again."""
+    infer_from_few(monkeypatch)
+    inputs = [folder / f"{index}.jsonl" for index in range(3)]
+    for index, path in enumerate(inputs):
+        path.write_text('{"a": 1}\n' * 300 + '{"a": null}\n' * (index == 2))
+    passes = {}
+    for engine in ("local", "threads"):
+        progress = Listener()
+        with pytest.raises(ConversionError, match="holds no nulls"):
+            shuffle(inputs, folder / f"{engine}.npy", engine=engine, progress=progress)
+        passes[engine] = progress.passes
+    assert ["observe" in passes[engine] for engine in ("local", "threads")] == [True, False]
 
 
 @pytest.mark.parametrize("name", mostly_slow(["text", "csv"], "csv"))

@@ -255,6 +255,20 @@ def test_a_lane_without_tokens_of_a_store_gives_its_records_where_their_tag_puts
         assert list(map(show, loader)) == epoch[step:]
 
 
+def test_records_of_one_length_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the next one of the first store is not loaded yet, and one of the other has the same tag."""
+    monkeypatch.setattr("recshuf.train.batch_reader.BUNDLE_BYTES", 1)
+
+    def make(_: int, count: int) -> pa.RecordBatch:
+        return pa.record_batch({"text": pa.array(["x"] * count, pa.string())})
+
+    for rows in (3, 5, 7, 21):
+        stores = [FakePiles({"a": [200]}, 20, make, seed=number, store_id=str(number)) for number in range(2)]
+        loader = MixLoader(dict.fromkeys(stores, 1), rows, columns=["_store", "text"], weight_by="text")
+        firsts = np.cumsum([np.count_nonzero(batch["_store"] == 0) for batch in loader]).tolist()
+        assert firsts == [-(-step * rows // 2) for step in range(1, 400 // rows + 1)]
+
+
 @pytest.mark.parametrize("lanes", [1, 2])
 def test_a_resume_reads_few_groups(monkeypatch: pytest.MonkeyPatch, lanes: int) -> None:
     monkeypatch.setattr("recshuf.train.batch_reader.BUNDLE_BYTES", 1)

@@ -169,8 +169,8 @@ class Table(Protocol):
         """Whether it can be read once only, as standard input."""
         ...
 
-    def head(self, row_count: int) -> Sequence[pa.RecordBatch]:
-        """Return its first batches, with at least so many rows if there are as many; they are read again as the others."""
+    def head(self, row_count: int, byte_count: int) -> Sequence[pa.RecordBatch]:
+        """Return its first batches, until they have so many rows or bytes; they are read again as the others."""
         ...
 
     def batches(self) -> Iterator[pa.RecordBatch]:

@@ -327,3 +327,20 @@ def test_the_size_of_a_choice_is_known_though_its_first_batch_is_empty(tmp_path:
     chosen = pads.dataset(pa.concat_tables(parts)).filter(pads.field("id") == 1)
     assert [batch.num_rows for batch in chosen.to_batches()] == [0, 500]
     assert recshuf.plan(chosen, tmp_path / "out.arrow").byte_count > 500 * 100
+
+
+def test_of_long_rows_few_are_looked_at_before_the_run(tmp_path: Path) -> None:
+    given: list[int] = []
+
+    def read(count: int) -> pa.RecordBatchReader:
+        def make(number: int) -> pa.RecordBatch:
+            given.append(number)
+            return pa.record_batch([pa.array([number]), pa.array([bytes(1 << 20)])], names=["id", "data"])
+
+        batches = map(make, range(count))
+        return pa.RecordBatchReader.from_batches(pa.schema({"id": pa.int64(), "data": pa.binary()}), batches)
+
+    recshuf.plan(read(60), tmp_path / "out.parquet", memory="1GB")
+    assert len(given) < 30
+    recshuf.shuffle(read(60), tmp_path / "out.parquet", memory="1GB", seed=1)
+    assert sorted(pq.read_table(tmp_path / "out.parquet")["id"].to_pylist()) == list(range(60))

@@ -13,16 +13,20 @@ from recshuf.errors import InputError, UsageError
 from recshuf.interfaces import TableName
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
+    import numpy as np
     import pyarrow as pa
+    from numpy.typing import NDArray
 
 
 _FRAMES = ("pandas", "polars", "modin", "cudf")
 """Packages whose frames are in memory; of other objects with a stream, only one with a number of rows is known to be."""
 _JOINED_BYTES = 1 << 20
-_ROWS = 1 << 14
-"""Rows of a batch, where they are asked for by number."""
+_ROWS, _BATCH_BYTES = 1 << 14, 4 << 20
+"""Most rows of a batch, where they are asked for by number, and about the most bytes of several."""
+_STREAM_ROWS = 1 << 10
+"""Rows of a batch, where nothing tells how long they are."""
 _COUNTED = ("parquet", "arrow", "ipc", "feather")
 """Suffixes of formats whose files tell how many rows they have."""
 
@@ -128,11 +132,11 @@ class _Table(ABC):
     def _open(self) -> Iterator[pa.RecordBatch]:
         """Yield all batches; called once if it is read once."""
 
-    def head(self, row_count: int) -> list[pa.RecordBatch]:
+    def head(self, row_count: int, byte_count: int) -> list[pa.RecordBatch]:
         if not self.is_once:
-            return _take(self._open(), row_count, [])
+            return _take(self._open(), row_count, byte_count, [])
         self._rest = self._rest or self._open()
-        return list(_take(self._rest, row_count, self._ahead))
+        return list(_take(self._rest, row_count, byte_count, self._ahead))
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         yield from _join_small(self._list_all())
@@ -162,13 +166,33 @@ def _join_small(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _take(
-    batches: Iterator[pa.RecordBatch], row_count: int, taken: list[pa.RecordBatch]
+    batches: Iterator[pa.RecordBatch], row_count: int, byte_count: int, taken: list[pa.RecordBatch]
 ) -> list[pa.RecordBatch]:
-    rows = sum(batch.num_rows for batch in taken)
-    while rows < row_count and (batch := next(batches, None)) is not None:
+    rows, size = sum(batch.num_rows for batch in taken), sum(batch.nbytes for batch in taken)
+    while rows < row_count and size < byte_count and (batch := next(batches, None)) is not None:
         taken.append(batch)
-        rows += batch.num_rows
+        rows, size = rows + batch.num_rows, size + batch.nbytes
     return taken
+
+
+def _count_rows(byte_count: int, rows: int) -> int:
+    """Return how many rows to read at once, of rows that are as long as some of so many bytes."""
+    return max(1, min(_ROWS, _BATCH_BYTES * rows // max(1, byte_count)))
+
+
+def _take_rows(batches: Sequence[pa.RecordBatch], rows: NDArray[np.int64]) -> pa.RecordBatch:
+    """Return some rows of batches that follow each other. Arrow would join all batches first, and the owner make one of each row."""
+    import numpy as np
+    import pyarrow as pa
+
+    ends = np.cumsum([batch.num_rows for batch in batches])
+    owners = np.searchsorted(ends, rows, side="right")
+    order = np.argsort(owners, kind="stable")
+    parts = []
+    for group in np.split(order, np.flatnonzero(np.diff(owners[order])) + 1):
+        batch = batches[owners[group[0]]]
+        parts.append(batch.take(pa.array(rows[group] - (ends[owners[group[0]]] - batch.num_rows))))
+    return pa.concat_batches(parts).take(pa.array(np.argsort(order)))
 
 
 class _MemoryTable(_Table):
@@ -267,7 +291,7 @@ class _HuggingFace(_Table):
     def schema(self) -> pa.Schema:
         if self._dataset.features is not None:
             return self._dataset.features.arrow_schema
-        if not (first := self.head(1)):
+        if not (first := self.head(1, 1)):
             raise InputError(self._name, "has no records and no features", remedy="give it features")
         return first[0].schema
 
@@ -278,15 +302,16 @@ class _HuggingFace(_Table):
     def _open(self) -> Iterator[pa.RecordBatch]:
         indices, data = getattr(self._dataset, "_indices", None), getattr(self._dataset, "data", None)
         if data is None:
-            for table in self._dataset.iter(batch_size=_ROWS):
+            for table in self._dataset.iter(batch_size=_STREAM_ROWS):
                 yield from table.to_batches()
         elif indices is None:
             yield from data.table.to_batches(max_chunksize=_ROWS)
         else:
-            # By itself, it gives a table with a chunk for each row.
-            for start in range(0, len(indices), _ROWS):
-                rows = data.table.take(indices.table.column(0).slice(start, _ROWS))
-                yield from rows.combine_chunks().to_batches()
+            batches = data.table.to_batches()
+            count = _count_rows(data.table.nbytes, data.table.num_rows)
+            for start in range(0, len(indices), count):
+                rows = indices.table.column(0).slice(start, count).to_numpy()
+                yield _take_rows(batches, rows.astype("int64"))
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         # A dictionary of each batch has its own order of columns.

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from recshuf.interfaces import Decoder, Format, InputFile, ReadOptions
 
 
-_HEAD_ROWS = 1 << 16
-"""First rows that tell how the columns of tables are best stored."""
+_HEAD_ROWS, _HEAD_BYTES = 1 << 16, 16 << 20
+"""First rows that tell how the columns of tables are best stored, and how many bytes of them suffice; those of a reader are held."""
 
 
 class TableSource(Source):
@@ -62,7 +62,7 @@ class TableSource(Source):
         self.schema = dense_schema(self.layout.schema)
 
     def _hold(self, source: Any, declared: pa.Schema) -> HeldTables:
-        heads = (source.find_head(index, _HEAD_ROWS) for index in range(len(source.inputs)))
+        heads = (source.find_head(index, _HEAD_ROWS, _HEAD_BYTES) for index in range(len(source.inputs)))
         head = next(filter(len, heads), pa.Table.from_batches([], source.schema))
         names = source.layout.schema.names
         dictionaries = {
@@ -71,7 +71,7 @@ class TableSource(Source):
             if names[index] in declared.names
         }
         rows = sum(one.record_count or 0 for one in source.inputs)
-        return HeldTables(declared, dictionaries, head.slice(0, _HEAD_ROWS), rows)
+        return HeldTables(declared, dictionaries, head, rows)
 
     def fragments(self, input_index: int, block_bytes: int, max_record_bytes: int) -> Iterator[Fragment]:
         part, place = self._places[input_index]

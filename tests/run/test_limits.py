@@ -51,6 +51,47 @@ except MemoryError as error:
 """
 
 
+HELD = """
+import sys
+from pathlib import Path
+import recshuf
+from recshuf.system.memory import choose_allocators, peak_bytes, resident_bytes
+choose_allocators(64_000_000)
+import numpy as np, pyarrow as pa, pyarrow.dataset, pyarrow.parquet
+folder, kind, memory = Path(sys.argv[1]), sys.argv[2], 64_000_000
+
+def read_long():
+    chance = np.random.default_rng(1)
+    for number in range(120):
+        values = pa.FixedSizeBinaryArray.from_buffers(pa.binary(20_000), 100, [None, pa.py_buffer(chance.bytes(2_000_000))])
+        yield pa.record_batch([values], names=["image"])
+
+reader = pa.RecordBatchReader.from_batches(pa.schema({"image": pa.binary(20_000)}), read_long())
+if kind == "reader":
+    inputs = reader
+elif kind == "indices":
+    import datasets
+    inputs = datasets.Dataset(reader.read_all()).select(range(11_999, -1, -1))
+else:
+    words = pa.array([str(number) * 200 for number in range(10)], pa.string_view())
+    _, places, *values = words.buffers()
+    column = pa.Array.from_buffers(words.type, 2_000_000, [None, pa.py_buffer(places[:160].to_pybytes() * 200_000), *values])
+    if kind == "dictionary":
+        column = pa.DictionaryArray.from_arrays(pa.array(np.arange(2_000_000) % 10, pa.int8()), words.cast(pa.string()))
+    inputs = pa.table({"word": column})
+if kind == "file of views":
+    words = pa.table({"word": [f"{number:050}" for number in range(400_000)]}).cast(pa.schema({"word": pa.string_view()}))
+    inputs, memory = folder / "in.arrow", 300_000_000
+    with pa.ipc.new_file(inputs, words.schema) as writer:  # each batch has all values
+        for start in range(0, len(words), 10_000):
+            writer.write_table(words[start : start + 10_000])
+Path("/proc/self/clear_refs").write_text("5")
+before = resident_bytes()
+recshuf.scatter(inputs, folder / "store", memory=memory, workers=2)
+print(peak_bytes() - before - memory)
+"""
+
+
 def shuffle_in_child(
     inputs: list[Path], output: Path | str, *, files: int | None = None, **options: object
 ) -> dict[str, int]:
@@ -115,6 +156,17 @@ def test_many_copies_of_long_records_stay_within_the_limit(tmp_path: Path):
     report = shuffle_in_child([given], tmp_path / "out.txt", memory=32 * MB, seed=0, copies=[copies])
     assert (tmp_path / "out.txt").stat().st_size == copies * given.stat().st_size
     assert report["measured_peak_bytes"] <= 32 * MB + BASE
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["reader", "indices", "dictionary", "views", "file of views"])
+def test_what_a_program_gives_is_read_within_the_limit(tmp_path: Path, kind: str):
+    if kind == "indices":
+        pytest.importorskip("datasets")
+    command = [sys.executable, "-c", HELD, str(tmp_path), kind]
+    child = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
+    assert child.returncode == 0, child.stderr
+    assert int(child.stdout) <= BASE - 90 * MB  # most libraries were imported before
 
 
 @pytest.mark.slow

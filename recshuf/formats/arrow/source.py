@@ -39,6 +39,10 @@ _HELD_BATCHES = 2
 """A record batch is kept until its rows are joined in blocks, while the next one is read or what was stored is unpacked."""
 _DENSE_ROWS = 1 << 14
 """Rows of a batch that are measured at once: a dictionary may make few bytes of many."""
+_SAMPLES, _SAMPLE_ROWS = 4, 256
+"""Rows of a batch of a caller that are measured, from so many places: each makes all values of a dictionary dense."""
+_PIECE_ROWS = 1 << 10
+"""Rows of what a caller holds that are made dense at first."""
 _FAULTS = (MemoryError, pa.ArrowException, OSError, ValueError, TypeError, KeyError, IndexError)
 
 
@@ -100,7 +104,9 @@ class ArrowSource(Source):
         file, columns = self._files[input_index], self._columns[input_index]
         limits = self._options.limit(block_bytes, max_record_bytes)
         later = " or later" if file.file.table else ""
-        parts, first_row, count, rows = list[pa.RecordBatch](), 0, 0, 0
+        # Each of several batches of views may have the bytes of all.
+        has_views = file.file.table is None and any("_view" in str(kind) for kind in file.schema.types)
+        parts, first_row, count, rows, held_bytes = list[pa.RecordBatch](), 0, 0, 0, 0
 
         def join() -> Fragment:
             read = partial(_read_parts, file, parts, first_row, self.schema, columns)
@@ -109,7 +115,7 @@ class ArrowSource(Source):
         with _explained(file.file, lambda: f"row {first_row + count}{later}"):
             for batch in _read_batches(file.file, is_file=file.is_file):
                 if not count:
-                    size = file.row_bytes or batch.nbytes / max(1, batch.num_rows)
+                    size = file.row_bytes or _measure_row(batch)
                     rows = max(1, int(min(block_bytes, max_record_bytes) / max(1, size)))
                 place = 0
                 while place < batch.num_rows:
@@ -117,18 +123,30 @@ class ArrowSource(Source):
                     place, count = place + parts[-1].num_rows, count + parts[-1].num_rows
                     if count == rows:
                         yield join()
-                        parts, first_row, count = [], first_row + count, 0
+                        parts, first_row, count, held_bytes = [], first_row + count, 0, 0
+                held_bytes += batch.nbytes if has_views else 0
+                if parts and held_bytes > block_bytes:
+                    yield join()
+                    parts, first_row, count, held_bytes = [], first_row + count, 0, 0
             if parts:
                 yield join()
 
-    def find_head(self, input_index: int, row_count: int) -> pa.Table:
-        """Return the first rows of a table that a caller holds, up to so many, in the native schema."""
-        file, columns, batches = self._files[input_index], self._columns[input_index], list[pa.RecordBatch]()
+    def find_head(self, input_index: int, row_count: int, byte_count: int) -> pa.Table:
+        """Return the first rows of a table that a caller holds, in the native schema: up to so many, and about so many bytes."""
+        file, columns, parts = self._files[input_index], self._columns[input_index], list[pa.RecordBatch]()
+        rows = size = 0
         with _explained(file.file, lambda: "row 0"):
-            for batch in file.file.table.head(row_count) if file.file.table else ():
-                first_row = sum(each.num_rows for each in batches)
-                batches.append(_conform(batch, first_row, file, self.schema, columns))
-        return pa.Table.from_batches(batches, self.schema).slice(0, row_count)
+            held = file.file.table.head(row_count, byte_count) if file.file.table else ()
+            for batch in held:
+                start = 0
+                # In pieces, as few bytes of a batch may stand for many.
+                while start < batch.num_rows and rows < row_count and size < byte_count:
+                    piece = batch.slice(start, min(max(_PIECE_ROWS, rows), row_count - rows))
+                    part = _conform(piece, rows, file, self.schema, columns)
+                    fitting = part.num_rows * (byte_count - size) // max(1, count_bytes(part))
+                    parts.append(part.slice(0, max(1, fitting)))
+                    start, rows, size = start + len(part), rows + len(part), size + count_bytes(part)
+        return pa.Table.from_batches(parts, self.schema)
 
     def reading_bytes(self, block_bytes: int) -> int:
         """Return the memory of the longest batch seen, which its parts keep, of the next one, a block that is joined, and dictionaries."""
@@ -255,6 +273,8 @@ def _look_into(file: InputFile, options: ReadOptions, known: Dictionaries) -> _F
     if table is not None:
         rows, counts = table.row_count or 0, [first_rows] if table.byte_count is None else []
         size, first_rows = (size, first_rows) if table.byte_count is None else (table.byte_count, rows)
+        if first is not None and schema != dense_schema(schema):
+            size, first_rows = int(_measure_row(first) * first.num_rows), first.num_rows
     else:
         if first is not None and not counts:
             share = (file.stamp.size if file.stamp else 1) / max(1, first.get_total_buffer_size())
@@ -315,6 +335,15 @@ def _count_dense(batch: pa.RecordBatch) -> int:
         dense = [conform(column.slice(start, rows), dense_type(column.type)) for column in columns]
         size += count_bytes(pa.RecordBatch.from_arrays(dense, [""] * len(dense)))
     return size
+
+
+def _measure_row(batch: pa.RecordBatch) -> float:
+    """Return the bytes of a row in native form: of some rows, where dictionaries or views hide them."""
+    if batch.schema == dense_schema(batch.schema):
+        return float(batch.nbytes / max(1, batch.num_rows))
+    step = max(_SAMPLE_ROWS, -(-batch.num_rows // _SAMPLES))
+    parts = [batch.slice(start, _SAMPLE_ROWS) for start in range(0, batch.num_rows, step)]
+    return float(sum(map(_count_dense, parts)) / max(1, sum(part.num_rows for part in parts)))
 
 
 def _tell_plain(file: _File) -> str:

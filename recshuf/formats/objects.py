@@ -265,9 +265,21 @@ class _ArrowDataset(_Table):
     def _suffix(self) -> str:
         return getattr(getattr(self._dataset, "format", None), "default_extname", "")
 
+    @cached_property
+    def _batch_rows(self) -> int:
+        """Rows that are read at once; other formats than Parquet read by bytes."""
+        files = self._dataset.get_fragments() if self._suffix == _COUNTED[0] else ()
+        groups = (group for file in files for group in file.row_groups if group.num_rows)
+        first = next(groups, None)
+        return _ROWS if first is None else _count_rows(first.total_byte_size, first.num_rows)
+
     def _open(self) -> Iterator[pa.RecordBatch]:
         # By default, it reads ahead up to 16 batches in each of 4 files, and whole row groups, which no plan of memory knows.
-        options: dict[str, Any] = {"batch_size": _ROWS, "batch_readahead": 1, "fragment_readahead": 1}
+        options: dict[str, Any] = {
+            "batch_size": self._batch_rows,
+            "batch_readahead": 1,
+            "fragment_readahead": 1,
+        }
         if self._suffix == _COUNTED[0]:
             from pyarrow.dataset import ParquetFragmentScanOptions
 

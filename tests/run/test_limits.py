@@ -72,6 +72,11 @@ if kind == "reader":
 elif kind == "indices":
     import datasets
     inputs = datasets.Dataset(reader.read_all()).select(range(11_999, -1, -1))
+elif kind == "dataset":
+    with pa.parquet.ParquetWriter(folder / "in.parquet", reader.schema) as writer:
+        for batch in reader:
+            writer.write_batch(batch)
+    inputs = pa.dataset.dataset(folder / "in.parquet")
 else:
     words = pa.array([str(number) * 200 for number in range(10)], pa.string_view())
     _, places, *values = words.buffers()
@@ -159,14 +164,15 @@ def test_many_copies_of_long_records_stay_within_the_limit(tmp_path: Path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["reader", "indices", "dictionary", "views", "file of views"])
+@pytest.mark.parametrize("kind", ["reader", "dataset", "indices", "dictionary", "views", "file of views"])
 def test_what_a_program_gives_is_read_within_the_limit(tmp_path: Path, kind: str):
     if kind == "indices":
         pytest.importorskip("datasets")
     command = [sys.executable, "-c", HELD, str(tmp_path), kind]
     child = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
     assert child.returncode == 0, child.stderr
-    assert int(child.stdout) <= BASE - 90 * MB  # most libraries were imported before
+    beside = BASE - 90 * MB  # most libraries were imported before
+    assert int(child.stdout) <= beside + 90 * MB * (kind == "dataset")  # pyarrow reads ahead
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from recshuf.formats import load_format
 from recshuf.interfaces import Sink, SupportsBatches, SupportsStream, Target
 from recshuf.job.features import Dedup, SplitFiles
 from recshuf.job.plan import count_shards, cut_parts, shard_bounds
-from recshuf.job.planner import ORDERING
+from recshuf.job.sizing import find_least
 from recshuf.output.entries import FinishedShard, find_sets, find_shards, read_entries
 from recshuf.output.manifest import WrittenFile, name_companion, name_shard
 from recshuf.output.run_log import name_result
@@ -25,9 +25,10 @@ from recshuf.run.features import find_part_sizes
 from recshuf.run.filled import check_own_sizes, find_largest_pile, open_filled
 from recshuf.run.gather import Gather, Shards, settle_edges
 from recshuf.run.open_run import open_task_store
+from recshuf.run.resolve import plan_again
 from recshuf.run.scatter_pass import adopt_set, find_counts
 from recshuf.system.paths import write_error
-from recshuf.system.units import format_size, round_up
+from recshuf.system.units import format_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
@@ -250,11 +251,12 @@ def open_groups(run: Run) -> Groups:
     if order.is_stored:
         return Groups(FilledRegions(run.store), StoredOrder(), column_count=column_count)
     groups = Groups(stored, order, column_count)
-    needed = int(ORDERING * groups.byte_counts.max(initial=0))
-    if needed > run.job.memory_bytes:
+    largest, limit = int(groups.byte_counts.max(initial=0)), run.job.memory_bytes
+    if largest > run.plan.value_bytes:  # groups of an epoch are not split
+        needed = find_least(lambda tried: largest <= plan_again(run, tried).value_bytes, limit)
         raise MemoryLimitError(
-            f"{stored.path}: ordering a group of piles needs {format_size(round_up(needed))} of memory, and the limit is "
-            f"{format_size(run.job.memory_bytes)}; raise --memory, lower --mix, or scatter into more --piles"
+            f"{stored.path}: ordering a group of piles needs {format_size(needed)} of memory, and the limit is "
+            f"{format_size(limit)}; raise --memory, lower --mix, or scatter into more --piles"
         )
     return groups
 

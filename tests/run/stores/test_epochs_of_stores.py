@@ -73,8 +73,9 @@ def test_groups_that_exceed_the_memory_limit_are_refused(tmp_path: Path) -> None
     with pytest.raises(recshuf.errors.MemoryLimitError, match=r"raise memory, lower mix") as told:
         recshuf.gather(tmp_path / "store", tmp_path / "out.jsonl", epoch=1, memory="64MB")
     assert not (tmp_path / "out.jsonl").exists()
-    [named] = re.findall(r"needs ([\d.]+ \wB) of memory", str(told.value))
-    recshuf.gather(tmp_path / "store", tmp_path / "out.jsonl", epoch=1, memory=named)
+    [named] = re.findall(r"needs ([\d.]+) MB of memory", str(told.value))
+    assert float(named) * 10**6 > 4 * 300_000 * 16 * 8  # ordered, and then converted
+    recshuf.gather(tmp_path / "store", tmp_path / "out.jsonl", epoch=1, memory=f"{named}MB")
 
 
 def test_another_seed_shuffles_the_records_of_a_store_anew(store: Path, tmp_path: Path) -> None:

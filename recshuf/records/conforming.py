@@ -97,10 +97,16 @@ def _conform_dictionary(array: pa.DictionaryArray, kind: pa.DataType) -> pa.Arra
 
 def encode_dictionary(array: pa.Array, values: pa.Array, kind: pa.DictionaryType) -> pa.DictionaryArray:
     """Return values, or nulls, as a dictionary array of a type, by their places among all `values`."""
+    return pa.DictionaryArray.from_arrays(find_indices(array, values, kind), values, ordered=kind.ordered)
+
+
+def find_indices(
+    found: pa.Array | pa.ChunkedArray, values: pa.Array, kind: pa.DictionaryType
+) -> pa.Array | pa.ChunkedArray:
+    """Return the places of what was found, or nulls, among all `values`, which take time to prepare in each call."""
     import pyarrow.compute as pc  # takes long, and few files have dictionaries
 
-    indices = pc.index_in(array, value_set=values, skip_nulls=True).cast(kind.index_type)
-    return pa.DictionaryArray.from_arrays(indices, values, ordered=kind.ordered)
+    return pc.index_in(found, value_set=values, skip_nulls=True).cast(kind.index_type)
 
 
 def _view_as_list(array: pa.Array) -> pa.Array:

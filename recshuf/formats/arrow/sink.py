@@ -16,11 +16,11 @@ from recshuf.formats.arrow.saved import make_documents, make_parts_document
 from recshuf.formats.files import FileSink
 from recshuf.formats.parquet.types import dense_schema
 from recshuf.interfaces import RowBuffer, Target
-from recshuf.records.conforming import conform, encode_dictionary
+from recshuf.records.conforming import conform, find_indices
 from recshuf.system.files import BehindFile
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from recshuf.interfaces import ShardFile, Sink, WriteOptions
@@ -34,6 +34,8 @@ BATCH_BYTES = 8 << 20
 MOST_BATCH_BYTES = 64 << 20
 _FIRST_ROWS = 1024
 _MOST_ROWS = 1 << 16
+_JOINED_BATCHES = 64
+"""Batches whose values are looked up in dictionaries together; those of thousands of columns take much memory."""
 _COPIES = 3
 """A batch is held as it came, made contiguous, and encoded."""
 
@@ -71,6 +73,7 @@ class ArrowTarget(Target):
         self.declared = pa.schema([*self._layout.schema, *added], self._layout.schema.metadata)
         named = PurePath(options.file_name).suffix.lower()
         self._is_file = _FILE_SUFFIXES.get(named, self._layout.is_file)
+        self.joined_batches = _JOINED_BATCHES if self._layout.dictionaries else 1
         self._codec = options.compression or self._layout.compression
         self._level = options.compression_level
         self._drop_page_cache = options.drop_page_cache
@@ -102,9 +105,32 @@ class ArrowTarget(Target):
         return make(pa.PythonFile(_Counted(stream), "w"), self.declared, options=options)
 
     def encode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return self._encode(batch, self._find(batch))
+
+    def encode_tables(self, tables: Sequence[pa.Table]) -> Iterator[pa.RecordBatch]:
+        """Yield each table as a batch; values of all are looked up at once, as Arrow prepares a dictionary for each call."""
+        found, start = self._find(pa.concat_tables(tables)), 0
+        for table in tables:
+            columns = [column.combine_chunks() for column in table.columns]
+            batch = pa.RecordBatch.from_arrays(columns, schema=self.native)
+            own = {index: each.slice(start, table.num_rows).combine_chunks() for index, each in found.items()}
+            yield self._encode(batch, own)
+            start += table.num_rows
+
+    def _find(self, records: pa.RecordBatch | pa.Table) -> dict[int, pa.Array | pa.ChunkedArray]:
+        """Return the places of values in their dictionaries, for each column that has one."""
+        kinds, known = self.declared.types, self._layout.dictionaries
+        return {
+            index: find_indices(records.column(index), values, kinds[index])
+            for index, values in known.items()
+        }
+
+    def _encode(self, batch: pa.RecordBatch, indices: Mapping[int, pa.Array]) -> pa.RecordBatch:
         known = self._layout.dictionaries
         columns = [
-            encode_dictionary(column, known[index], kind) if index in known else conform(column, kind)
+            pa.DictionaryArray.from_arrays(indices[index], known[index], ordered=kind.ordered)
+            if index in indices
+            else conform(column, kind)
             for index, (column, kind) in enumerate(zip(batch.columns, self.declared.types, strict=True))
         ]
         return pa.RecordBatch.from_arrays(columns, schema=self.declared)
@@ -147,26 +173,32 @@ class ArrowSink(FileSink):
     def write(self, batch: pa.RecordBatch) -> None:
         if batch.num_rows and not batch.num_columns:
             raise ConversionError("record", "has no fields at all", remedy="choose --to jsonl")
+        full = []
         for table in self._buffer.add(batch):
             if self._learns:
                 self._learns = False
                 self._buffer.take_back(table, _choose_rows(table))
                 continue
-            self._write(table)
+            full.append(table)
+            if len(full) == self._target.joined_batches:
+                self._write(full)
+                full = []
+        self._write(full)
 
     def _complete(self) -> None:
         rest = self._buffer.rest()
         rows = _choose_rows(rest) if self._learns else max(1, rest.num_rows)
         for start in range(0, rest.num_rows, rows):
-            self._write(rest.slice(start, rows))
+            self._write([rest.slice(start, rows)])
         self._writer.close()
         self._stream.flush()
 
-    def _write(self, table: pa.Table) -> None:
-        columns = [column.combine_chunks() for column in table.columns]
-        batch = pa.RecordBatch.from_arrays(columns, schema=self._target.native)
-        self._writer.write_batch(self._target.encode(batch))
-        self._count += table.num_rows
+    def _write(self, tables: Sequence[pa.Table]) -> None:
+        if not tables:
+            return
+        for batch in self._target.encode_tables(tables):
+            self._writer.write_batch(batch)
+            self._count += batch.num_rows
 
 
 def _choose_rows(table: pa.Table) -> int:

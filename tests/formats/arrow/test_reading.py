@@ -18,6 +18,7 @@ import recshuf
 from recshuf.errors import InputError, MemoryLimitError, RecshufWarning, UsageError
 from recshuf.formats.arrow import FORMAT
 from recshuf.interfaces import InputFile, ReadOptions
+from recshuf.records import conforming
 from tests.support.effort import some
 from tests.support.formats.file_suite import refused
 
@@ -80,6 +81,32 @@ def test_form_and_batches_are_kept_and_the_order_is_that_of_parquet(
     assert [len(chunk) for chunk in found["id"].chunks] == [700, 700, 700, 700, 200]
     assert content.startswith(b"ARROW1") == (not stream)
     assert [name for name, magic in CODECS.items() if magic in content] == [codec] * (codec is not None)
+
+
+def test_values_of_many_short_batches_are_looked_up_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Arrow prepares the whole dictionary for each look-up."""
+    names = pa.array([f"{n % 50}" if n % 7 else None for n in range(ROWS)]).dictionary_encode()
+    table = (
+        make_table()
+        .append_column("name", names)
+        .append_column("view", make_table()["text"].cast("string_view"))
+    )
+    write(tmp_path / "in.arrow", table, chunk=10)
+    calls = Counter[str]()
+
+    def find_indices(*arguments: object) -> object:
+        calls["find"] += 1
+        return conforming.find_indices(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("recshuf.formats.arrow.sink.find_indices", find_indices)
+    recshuf.shuffle(tmp_path / "in.arrow", tmp_path / "out.arrow", seed=4)
+    found = read(tmp_path / "out.arrow")
+    assert found.schema.equals(table.schema)
+    assert sorted(found.to_pylist(), key=lambda row: row["id"]) == table.to_pylist()
+    assert [len(chunk) for chunk in found["name"].chunks] == [10] * (ROWS // 10)
+    assert 0 < calls["find"] < ROWS // 100
 
 
 def test_the_rows_of_a_batch_are_those_of_8_mib_where_inputs_have_one_batch_or_none(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import click
 from recshuf.errors import ForbiddenOutputError, OutputError, RecshufError, UsageError
 from recshuf.storage.urls import is_url
 from recshuf.system.messages import say
-from recshuf.system.paths import real_path, refuse_url, write_error
+from recshuf.system.paths import check_name, real_path, refuse_url, write_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -59,6 +59,7 @@ def check_writable(option: str, name: str, output: str | None) -> None:
     """Refuse, before the run, a file whose folder is missing or read-only, or that runs write themselves."""
     from recshuf.storage.reading.local import MANIFEST_SUFFIX
 
+    check_name(name)
     refuse_url(name)
     if name == "-":
         raise UsageError(f"{option} -: standard output is not possible here; name a file")
@@ -99,6 +100,7 @@ def _name_store_around(path: Path) -> str | None:
 
 def check_new_folder(name: str) -> None:
     """Refuse, before the run, a folder for its files that is none, or exists."""
+    check_name(name)
     refuse_url(name)
     refuse_stdout(name)
     if Path(name).exists():

@@ -534,7 +534,8 @@ class PileWriter:
 
 def _count_held(batch: pa.RecordBatch) -> int:
     """Return the bytes of records with their keys and provenance, of which short records are the lesser part."""
-    return int(count_bytes(batch)) + batch.num_rows * (KEY_BYTES + PROVENANCE_BYTES)
+    added: int = batch.num_rows * (KEY_BYTES + PROVENANCE_BYTES)
+    return count_bytes(batch) + added
 
 
 def _check_store(path: str, snapshot: Snapshot, seed: int | None, piles: int | None) -> Snapshot:

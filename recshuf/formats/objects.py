@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from recshuf.errors import InputError, UsageError
 from recshuf.interfaces import TableName
-from recshuf.records.arrays import count_held
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -156,7 +155,7 @@ def _join_small(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     held_bytes = 0
     for batch in batches:
         is_plain = not any(map(pa.types.is_dictionary, batch.schema.types)) and batch.num_columns > 0
-        size = count_held(batch) if is_plain else _JOINED_BYTES
+        size = batch.nbytes if is_plain else _JOINED_BYTES
         if held and held_bytes + size > _JOINED_BYTES:
             yield held[0] if len(held) == 1 else pa.concat_batches(held)
             held, held_bytes = [], 0
@@ -169,10 +168,10 @@ def _join_small(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def _take(
     batches: Iterator[pa.RecordBatch], row_count: int, byte_count: int, taken: list[pa.RecordBatch]
 ) -> list[pa.RecordBatch]:
-    rows, size = sum(batch.num_rows for batch in taken), sum(map(count_held, taken))
+    rows, size = sum(batch.num_rows for batch in taken), sum(batch.nbytes for batch in taken)
     while rows < row_count and size < byte_count and (batch := next(batches, None)) is not None:
         taken.append(batch)
-        rows, size = rows + batch.num_rows, size + count_held(batch)
+        rows, size = rows + batch.num_rows, size + batch.nbytes
     return taken
 
 
@@ -200,7 +199,7 @@ class _MemoryTable(_Table):
     def __init__(self, table: pa.Table) -> None:
         super().__init__(is_once=False)
         self._table = table
-        self.byte_count = count_held(table)
+        self.byte_count = table.nbytes
 
     @property
     def schema(self) -> pa.Schema:
@@ -321,7 +320,7 @@ class _HuggingFace(_Table):
             yield from data.table.to_batches(max_chunksize=_ROWS)
         else:
             batches = data.table.to_batches()
-            count = _count_rows(count_held(data.table), data.table.num_rows)
+            count = _count_rows(data.table.nbytes, data.table.num_rows)
             for start in range(0, len(indices), count):
                 rows = indices.table.column(0).slice(start, count).to_numpy()
                 yield _take_rows(batches, rows.astype("int64"))

@@ -131,17 +131,6 @@ def count_bytes(batch: pa.RecordBatch) -> int:
     return (sum(int(_bits_before(column, rows)) for column in batch.columns) + 7) >> 3
 
 
-def count_held(data: pa.Array | pa.RecordBatch | pa.Table) -> int:
-    """Return the bytes of what may have views, lists of them or dictionaries.
-
-    Of slices of views, pyarrow before 24 tells those of their whole buffers alone.
-    """
-    try:
-        return int(data.nbytes)
-    except pa.ArrowTypeError:
-        return int(data.get_total_buffer_size())
-
-
 def count_bytes_before(batch: pa.RecordBatch, rows: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the bytes of the rows before each row number, in the shape of `rows`.
 

@@ -9,7 +9,6 @@ import pyarrow.types as pt
 
 from recshuf.errors import MemoryLimitError
 from recshuf.formats.parquet.types import dense_type
-from recshuf.records.arrays import count_held
 from recshuf.records.conforming import conform
 from recshuf.system.units import format_size, round_up
 
@@ -42,7 +41,7 @@ def number_names(names: Iterable[str]) -> list[Column]:
 
 def count_dictionary_bytes(values: Iterable[pa.Array]) -> int:
     """Return the memory of dictionaries with what finds their values."""
-    return sum(count_held(each) + _ENTRY_BYTES * len(each) for each in values)
+    return sum(each.nbytes + _ENTRY_BYTES * len(each) for each in values)
 
 
 class Dictionaries:

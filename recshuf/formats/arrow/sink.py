@@ -16,7 +16,6 @@ from recshuf.formats.arrow.saved import make_documents, make_parts_document
 from recshuf.formats.files import FileSink
 from recshuf.formats.parquet.types import dense_schema
 from recshuf.interfaces import RowBuffer, Target
-from recshuf.records.arrays import count_held
 from recshuf.records.conforming import conform, find_indices
 from recshuf.system.files import BehindFile
 
@@ -204,5 +203,5 @@ class ArrowSink(FileSink):
 
 def _choose_rows(table: pa.Table) -> int:
     """Return the rows of about `BATCH_BYTES`, at least as many as the table has."""
-    row_bytes = max(1.0, count_held(table.combine_chunks()) / max(1, table.num_rows))
+    row_bytes = max(1.0, table.combine_chunks().nbytes / max(1, table.num_rows))
     return max(int(table.num_rows), min(_MOST_ROWS, int(BATCH_BYTES / row_bytes)), 1)

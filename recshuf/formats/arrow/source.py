@@ -21,7 +21,7 @@ from recshuf.formats.parquet.metadata import adopt, read_metadata, settle, settl
 from recshuf.formats.parquet.types import dense_schema, dense_type, fit_index, leaf_types
 from recshuf.formats.parquet.union import SchemaUnion, columns_of, pick_columns
 from recshuf.interfaces import InputSummary, RowFragment, Source, TableDecoder, open_raw
-from recshuf.records.arrays import count_bytes, count_held
+from recshuf.records.arrays import count_bytes
 from recshuf.records.batch import concat_batches
 from recshuf.records.conforming import conform
 from recshuf.storage.reading.local import read_head
@@ -124,7 +124,7 @@ class ArrowSource(Source):
                     if count == rows:
                         yield join()
                         parts, first_row, count, held_bytes = [], first_row + count, 0, 0
-                held_bytes += count_held(batch) if has_views else 0
+                held_bytes += batch.nbytes if has_views else 0
                 if parts and held_bytes > block_bytes:
                     yield join()
                     parts, first_row, count, held_bytes = [], first_row + count, 0, 0
@@ -265,7 +265,7 @@ def _look_into(file: InputFile, options: ReadOptions, known: Dictionaries) -> _F
         first = next((batch for batch in batches if batch.num_rows or table is None), None)
         if dictionaries or (table is None and (is_file or not len(schema))):
             _scan(file, schema, counts, dictionaries, known, is_file=is_file)
-        first_rows, size = (0, 0) if first is None else (first.num_rows, count_held(first))
+        first_rows, size = (0, 0) if first is None else (first.num_rows, first.nbytes)
         if first is not None and table is None:
             first.validate(full=True)
             size = _count_dense(first)
@@ -285,7 +285,7 @@ def _look_into(file: InputFile, options: ReadOptions, known: Dictionaries) -> _F
         )
     row_bytes, longest = size / max(1, first_rows), max(counts, default=0)
     batch_bytes = longest * (
-        row_bytes if table is not None or first is None else count_held(first) / max(1, first_rows)
+        row_bytes if table is not None or first is None else first.nbytes / max(1, first_rows)
     )
     byte_count, several = int(rows * row_bytes), longest if len(counts) > 1 else 0
     if (
@@ -340,7 +340,7 @@ def _count_dense(batch: pa.RecordBatch) -> int:
 def _measure_row(batch: pa.RecordBatch) -> float:
     """Return the bytes of a row in native form: of some rows, where dictionaries or views hide them."""
     if batch.schema == dense_schema(batch.schema):
-        return float(count_held(batch) / max(1, batch.num_rows))
+        return float(batch.nbytes / max(1, batch.num_rows))
     step = max(_SAMPLE_ROWS, -(-batch.num_rows // _SAMPLES))
     parts = [batch.slice(start, _SAMPLE_ROWS) for start in range(0, batch.num_rows, step)]
     return float(sum(map(_count_dense, parts)) / max(1, sum(part.num_rows for part in parts)))

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 _HELD_BATCHES = 2
 """A record batch is kept until its rows are joined in blocks, while the next one is read or what was stored is unpacked."""
+_ARRAY_BYTES = 500
+"""Memory of an array beside its values."""
 _DENSE_ROWS = 1 << 14
 """Rows of a batch that are measured at once: a dictionary may make few bytes of many."""
 _SAMPLES, _SAMPLE_ROWS = 4, 256
@@ -124,7 +126,7 @@ class ArrowSource(Source):
                     if count == rows:
                         yield join()
                         parts, first_row, count, held_bytes = [], first_row + count, 0, 0
-                held_bytes += batch.nbytes if has_views else 0
+                held_bytes += _ARRAY_BYTES * batch.num_columns + (batch.nbytes if has_views else 0)
                 if parts and held_bytes > block_bytes:
                     yield join()
                     parts, first_row, count, held_bytes = [], first_row + count, 0, 0

@@ -224,6 +224,19 @@ def test_an_index_of_pandas_that_says_more_than_the_row_becomes_a_column(tmp_pat
     assert pa.Table.from_batches(parts)["at"].to_pylist() == list(range(5, 25, 2))
 
 
+def test_short_batches_of_many_columns_are_joined_by_the_memory_of_their_arrays(tmp_path: Path) -> None:
+    """Arrow takes some 500 bytes for each array, however few values it has."""
+    path, columns, rows, block = tmp_path / "in.arrow", 300, 60, 1 << 20
+    batch = pa.record_batch({f"c{index}": [index] for index in range(columns)})
+    with pa.ipc.new_stream(path, batch.schema) as writer:
+        for _ in range(rows):
+            writer.write_batch(batch)
+    source = FORMAT.open_source([InputFile(str(path), path)], ReadOptions())
+    counts = [part.record_count for part in source.fragments(0, block, 1 << 20)]
+    assert sum(counts) == rows
+    assert max(counts) * columns * 500 <= 2 * block
+
+
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("compression", [None, "lz4"])
 def test_damage_is_an_error_or_changes_values_alone(

@@ -240,7 +240,7 @@ class CheckReport(Report):
     missing
         Number of sampled records of the inputs that are not in the output; what parts of a split lack is not counted.
     extra
-        Number of sampled records of the output that are not in the inputs.
+        Number of sampled records of the output that are not in the inputs, or not as often.
     duplicates
         Number of tested records that equal another one, or with `column` have the same value; they were told apart at
         random.

@@ -256,7 +256,7 @@ def check_notes(report: CheckReport) -> Iterator[str]:
         (report.extra, "of the data are not in the inputs"),
     ):
         if count:
-            yield f"{count_of(count, 'record')} {what}; recshuf verify names them"
+            yield f"{count_of(count, 'record')} {what}, or not as often; recshuf verify tells if there should be any"
     same = "duplicates" if report.basis == "origins" else "equal values"
     if report.duplicates:
         yield f"{report.duplicates:,} of {count_of(report.tested, 'record')} have {same}, which were told apart at random"

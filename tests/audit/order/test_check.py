@@ -403,3 +403,19 @@ def test_the_command_tells_by_its_exit_code(tmp_path: Path, inputs: Path, call: 
     assert scores["same-label"]["flagged"]
     assert scores["same-label"]["z"] > 6
     assert all((score["meaning"] is not None) == score["flagged"] for score in report["scores"])
+
+
+@pytest.mark.parametrize(
+    ("options", "count", "where"), [("--copies=2", COUNT, b"of the data"), ("--copies=0.5", COUNT // 2, b"of the inputs")]
+)  # fmt: skip
+def test_records_that_a_run_repeats_or_leaves_out_are_not_called_missing(
+    tmp_path: Path, inputs: Path, call: Run, options: str, count: int, where: bytes
+) -> None:
+    out = f"{tmp_path}/out/"
+    assert call(inputs, "-o", out, "--seed=1", options).returncode == 0
+    found = call("check", out, "--against", inputs)
+    assert found.returncode == 0
+    line = next(line for line in found.stdout.splitlines() if where in line)
+    assert line.startswith(f"{count:,} records".encode())
+    assert line.endswith(b", or not as often; recshuf verify tells if there should be any")
+    assert call("verify", inputs, out).returncode == 0

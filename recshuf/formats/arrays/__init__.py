@@ -66,9 +66,10 @@ class _ArrayFormat(Format):
             return archive.open_target(layout, options)
         return fixed.open_target(self.traits.suffixes[0], layout)
 
-    def check_appended(self, kept: Any, layout: Any) -> None:
+    def check_appended(self, kept: Any, source: Any) -> None:
         # Of another number of columns, the schema tells.
-        for name, ours, theirs in zip(layout.names, kept.arrays, layout.arrays, strict=False):
+        other = source.layout
+        for name, ours, theirs in zip(other.names, kept.layout.arrays, other.arrays, strict=False):
             ours.check_same(theirs, f"{name!r}", "that of the store")
 
     def restore_decoder(self, stored: StoredInputs) -> Decoder:

@@ -92,8 +92,8 @@ class CsvFormat(Format):
 
         return reading_schema(table)
 
-    def check_appended(self, kept: Any, layout: Any) -> None:
-        if layout.form != kept.form:
+    def check_appended(self, kept: Any, source: Any) -> None:
+        if source.layout.form != kept.layout.form:
             raise UsageError(
                 "the inputs have another delimiter, other quotes or other headers than those of the store; begin a new store "
                 "for them"

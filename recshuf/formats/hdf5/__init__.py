@@ -86,15 +86,15 @@ class Hdf5Format(Format):
             layout = recompress_image(layout, options.compression, options.compression_level)
         return Hdf5Target(layout)
 
-    def check_appended(self, kept: Any, layout: Any) -> None:
+    def check_appended(self, kept: Any, source: Any) -> None:
         from recshuf.errors import UsageError
         from recshuf.formats.hdf5.inventory import read_columns
         from recshuf.formats.hdf5.template import open_image
 
-        if kept.names != layout.names:
+        if kept.layout.names != source.layout.names:
             return  # which the schema tells
-        with open_image(kept.image) as first, open_image(layout.image) as other:
-            columns = (read_columns(image, [*kept.names]) for image in (first, other))
+        with open_image(kept.layout.image) as first, open_image(source.layout.image) as other:
+            columns = (read_columns(image, [*kept.layout.names]) for image in (first, other))
             for ours, theirs in zip(*columns, strict=True):
                 if not ours.holds_same(theirs):
                     raise UsageError(

@@ -85,3 +85,11 @@ def count_header_lines(options: ReadOptions) -> int:
 def has_several_lines(options: ReadOptions | WriteOptions) -> bool:
     """Tell whether a record may have several lines, though newlines end these."""
     return RECORD_LINES.of(options) is not None or RECORD_START.of(options) != b""
+
+
+def name_lines(options: ReadOptions) -> str:
+    """Return the option with which a record has several lines, and its value; empty text if it has one line."""
+    if (RECORD_LINES.of(options) or 1) > 1:
+        return f"--record-lines {RECORD_LINES.of(options)}"
+    start = RECORD_START.of(options)
+    return f"--record-start {start.decode(errors='backslashreplace')!r}" if start else ""

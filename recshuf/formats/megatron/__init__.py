@@ -66,13 +66,14 @@ class MegatronFormat(Format):
             )
         return open_target(schema, layout, wanted)
 
-    def check_appended(self, kept: Any, layout: Any) -> None:
+    def check_appended(self, kept: Any, source: Any) -> None:
+        first, other = kept.layout, source.layout
         remedy = "begin a new store for them"
-        if kept.code != layout.code:
+        if first.code != other.code:
             raise UsageError(
-                f"tokens are {CODES[layout.code]}, and {CODES[kept.code]} in the store; {remedy}"
+                f"tokens are {CODES[other.code]}, and {CODES[first.code]} in the store; {remedy}"
             )
-        if kept.is_plain and not layout.is_plain:
+        if first.is_plain and not other.is_plain:
             raise UsageError(f"documents have several sequences, and one each in the store; {remedy}")
 
     def restore_decoder(self, stored: StoredInputs) -> Decoder:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from recshuf.errors import UsageError
 from recshuf.formats.compression import COMPRESSIONS
-from recshuf.formats.lines import HEADER, RECORD_LINES, RECORD_START, SEPARATOR, ZERO_TERMINATED
+from recshuf.formats.lines import HEADER, RECORD_LINES, RECORD_START, SEPARATOR, ZERO_TERMINATED, name_lines
 from recshuf.interfaces import Format, Traits
 
 if TYPE_CHECKING:
@@ -43,12 +43,17 @@ class TextFormat(Format):
 
         return BYTES_SCHEMA
 
-    def check_appended(self, kept: Any, layout: Any) -> None:
-        if layout.separator != kept.separator:
+    def check_appended(self, kept: Any, source: Any) -> None:
+        ours, theirs = kept.layout.separator, source.layout.separator
+        if ours != theirs:
             raise UsageError(
-                f"records end in {layout.separator!r}, and in {kept.separator!r} in the store; give its --separator, or begin "
-                "a new store"
+                f"records end in {theirs!r}, and in {ours!r} in the store; give its --separator, or begin a new store"
             )
+        ours, theirs = name_lines(kept.options), name_lines(source.options)
+        if ours != theirs:
+            remedy = f"give {ours}" if ours else f"leave out {theirs}"
+            found, held = (f"those of {one}" if one else "single lines" for one in (theirs, ours))
+            raise UsageError(f"records are {found}, and {held} in the store; {remedy}, or begin a new store")
 
     def open_source(self, inputs: Sequence[InputFile], options: ReadOptions) -> Source:
         from recshuf.formats.text.source import TextSource

@@ -303,8 +303,8 @@ class StoreUpdate:
                 f"{self._place.name}: holds no records of {inputs.format} files; begin a new store for them"
             )
         if origin is not None:
-            kept = StoredSource(inputs.source.schema, origin, ()).layout
-            load_format(inputs.format).check_appended(kept, inputs.source.layout)
+            kept = StoredSource(inputs.source.schema, origin, ())
+            load_format(inputs.format).check_appended(kept, inputs.source)
         self._snapshot.check_schema(extend_schema(inputs.source.schema))
         self._check_metadata(inputs, is_lenient=job.read.first_metadata)
         name = self._take_name(name, partial(self._lock, cleanup))

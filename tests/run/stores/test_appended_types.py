@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import recshuf
-from recshuf.errors import RecshufError
+from recshuf.errors import RecshufError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -122,6 +122,28 @@ def test_lines_with_another_end_are_refused(tmp_path: Path) -> None:
         recshuf.window(tmp_path / "store", append=tmp_path / "b.txt", zero_terminated=True)
     recshuf.gather(tmp_path / "store", tmp_path / "out.txt")
     assert sorted((tmp_path / "out.txt").read_bytes().splitlines()) == [b"a", b"b"]
+
+
+@pytest.mark.parametrize(
+    ("kept", "given", "remedy"),
+    [
+        ({"record_lines": 2}, {}, r"give record_lines=2, or begin a new store"),
+        ({"record_start": "@"}, {}, r"give record_start='@', or begin"),
+        ({"record_lines": 2}, {"record_lines": 4}, r"of record_lines=4, and those of record_lines=2 in"),
+        ({"record_start": "@"}, {"record_start": "@a"}, r"give record_start='@', or"),
+        ({}, {"record_lines": 2}, r"and single lines in the store; leave out record_lines"),
+    ],
+    ids=str,
+)
+def test_records_of_other_lines_are_refused(
+    tmp_path: Path, kept: dict[str, Any], given: dict[str, Any], remedy: str
+) -> None:
+    (tmp_path / "a.txt").write_bytes(b"@a\nA\n@ab\nB\n")
+    recshuf.scatter(tmp_path / "a.txt", tmp_path / "store", seed=1, **kept)
+    with pytest.raises(UsageError, match=remedy):
+        recshuf.window(tmp_path / "store", append=tmp_path / "a.txt", **given)
+    recshuf.window(tmp_path / "store", append=tmp_path / "a.txt", **kept)
+    assert len(recshuf.PileStore(tmp_path / "store")) == (4 if kept else 8)
 
 
 def test_records_that_lack_a_member_are_appended(tmp_path: Path) -> None:

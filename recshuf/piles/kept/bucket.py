@@ -54,6 +54,8 @@ _MOST_FOOTER_BYTES = 4 << 20
 """Those of the sets are in a snapshot if all are about as small. Else the time to read it, and to put it anew, would count."""
 AHEAD_BYTES = 64 << 20
 """Memory for what is fetched before it is read."""
+_SNAPSHOTS_PER_SET = 8
+"""So many snapshots may be read for each set that none may refer to any more."""
 _OWN_NAME = re.compile(rf"{SNAPSHOT.pattern}|{SETS_FOLDER}/({TAILS}.*|[^/]+{re.escape(SET_SUFFIX)})")
 MARK = ".scatter"
 """Beside stores that are made together: while it is there, a first snapshot that names its content does not count."""
@@ -225,7 +227,7 @@ class StoreBucket(StorePlace):
         """Delete snapshots that were replaced long ago, and sets that are as old and that no snapshot refers to.
 
         Time is that at which the newest snapshot was put. While a snapshot is damaged, all sets stay. So does what cannot be
-        deleted.
+        deleted, and what is little for the snapshots that would be read: else each append would read all of a week.
         """
         with suppress(RecshufError):
             listed = self._list("snapshot-")
@@ -235,11 +237,15 @@ class StoreBucket(StorePlace):
             old = [number for number, following in pairwise(numbers) if times[following] < latest]
             self.bucket.delete([self._url.join(name_snapshot(number)).key for number in old])
             aged = {name: one for name, one in self.list_sets().items() if one.modified < latest}
-            if aged:
-                kept = self.list_referenced()
-                aged = {name: one for name, one in aged.items() if name not in kept}
-                self.bucket.delete([one.key for one in aged.values()])
-            return sorted(aged)
+            left = numbers[len(old) :]
+            # What both ends lack is rarely between them.
+            ends = filter(None, map(self._find, {left[0], left[-1]} if aged else ()))
+            known = {each.name for one in ends for each in one.sets}
+            found = aged.keys() - known
+            if found and _SNAPSHOTS_PER_SET * len(found) >= len(left):
+                found -= self.list_referenced()
+                self.bucket.delete([aged[name].key for name in sorted(found)])
+                return sorted(found)
         return []
 
     # Sets
@@ -257,12 +263,19 @@ class StoreBucket(StorePlace):
 
     def withdraw(self, writer: str) -> None:
         """Delete the sets of a name that were written here, unless a snapshot refers to them."""
-        kept = self.list_referenced()
-        for sets in self._opened:
-            for file_name, token in sets.tokens.items():
-                name, key = file_name.removesuffix(SET_SUFFIX), self.sets_url.join(file_name).key
-                if find_writer(name) == writer and name not in kept and self.bucket.find_token(key) == token:
-                    self.bucket.delete([key])
+        own = {
+            file_name.removesuffix(SET_SUFFIX): token
+            for sets in self._opened
+            for file_name, token in sets.tokens.items()
+            if find_writer(file_name.removesuffix(SET_SUFFIX)) == writer
+        }
+        for most in (1, None):  # the newest snapshot first, which mostly has what is committed
+            kept = self.list_referenced(most) if own else set()
+            own = {name: token for name, token in own.items() if name not in kept}
+        for name, token in own.items():
+            key = self.sets_url.join(f"{name}{SET_SUFFIX}").key
+            if self.bucket.find_token(key) == token:
+                self.bucket.delete([key])
 
     def count_disk_bytes(self, names: Iterable[str]) -> int:
         sets = self.list_sets()
@@ -294,8 +307,9 @@ class _HeldName:
     def __enter__(self) -> None:
         store, writer = self._store, self._writer
         there = any(find_writer(name) == writer for name in store.list_sets())
-        # Looked for after the sets: the writer of those may have committed them meanwhile.
-        if store.has_records_of(writer):
+        # Looked for after the sets: the writer of those may have committed them meanwhile. Without any, no snapshot before
+        # the newest matters: each append would read all of a week.
+        if store.has_records_of(writer, None if there else 1):
             raise UsedNameError(
                 f"name={writer!r}: {store.name} has records of this name; choose another name"
             )

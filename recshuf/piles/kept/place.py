@@ -172,18 +172,21 @@ class StorePlace(ABC):
         self.collect()  # not before the lease of the snapshot before is given back
         return made
 
-    def has_records_of(self, writer: str) -> bool:
-        """Tell whether a snapshot has records that were written under a name, also in a set that a compaction has made."""
-        return any(self._look_at_all(lambda one: writer in one.names))
+    def has_records_of(self, writer: str, most: int | None = None) -> bool:
+        """Tell whether one of the newest snapshots, `most` or all of them, has records that were written under a name.
 
-    def list_referenced(self) -> set[str]:
-        """Return the names of the sets in any snapshot. See `_look_at_all`."""
+        Those in a set that a compaction has made count, too.
+        """
+        return any(self._look_at_all(lambda one: writer in one.names, most))
+
+    def list_referenced(self, most: int | None = None) -> set[str]:
+        """Return the names of the sets in any snapshot, or in the newest ones. See `_look_at_all`."""
         found: set[str] = set()
-        self._look_at_all(lambda one: found.update(each.name for each in one.sets))
+        self._look_at_all(lambda one: found.update(each.name for each in one.sets), most)
         return found
 
-    def _look_at_all(self, look: Callable[[Snapshot], Seen]) -> list[Seen]:
-        """Return what a function gives of each snapshot. Other names than theirs, if they are held, are in no later one either.
+    def _look_at_all(self, look: Callable[[Snapshot], Seen], most: int | None = None) -> list[Seen]:
+        """Return what a function gives of each snapshot, or of the newest ones. Other names than theirs, if they are held, are in no later one either.
 
         Few of them are in memory at a time: with the footers of their sets, they may be large.
         """
@@ -197,7 +200,7 @@ class StorePlace(ABC):
             return []
 
         while True:
-            numbers = self._numbers()
+            numbers = self._numbers()[:most]
             seen = list(chain.from_iterable(self._map(find, numbers)))
             if self._numbers()[:1] == numbers[:1]:  # else the newest may not have been read
                 return seen

@@ -13,6 +13,7 @@ import pytest
 
 import recshuf
 from recshuf.errors import BusyNameError, OutputError, PileError, UsageError, UsedNameError
+from recshuf.piles.kept.bucket import StoreBucket
 from recshuf.piles.kept.upkeep import verify_store
 from tests.support.effort import mostly_slow
 from tests.support.numbered_files import FORMATS, SUFFIXES, make_inputs
@@ -22,6 +23,7 @@ from tests.support.stores.small_stores import ids_of, write
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from recshuf.storage.writing.bucket import StoredObject
     from tests.support.objects.object_outputs import AnyBucket
 
 pytestmark = pytest.mark.usefixtures("no_pauses")
@@ -226,6 +228,56 @@ def test_nothing_is_seen_of_a_writer_that_ends_before_its_snapshot(
         list(old)
     with pytest.raises(UsageError, match=rf"^{url}: has no snapshot 3; it was replaced since"):
         pickle.loads(pickle.dumps(old))
+
+
+def age_sets(monkeypatch: pytest.MonkeyPatch, writer: str) -> None:
+    """Have the sets of some names be old, and all snapshots new."""
+    list_now = StoreBucket.list_sets
+
+    def list_old(store: StoreBucket) -> dict[str, StoredObject]:
+        found = list_now(store)
+        old = {name: one._replace(modified=0.0) for name, one in found.items() if name.startswith(writer)}
+        return found | old
+
+    monkeypatch.setattr(StoreBucket, "list_sets", list_old)
+
+
+def append(url: str, number: int, *, by_writer: bool) -> None:
+    if by_writer:
+        write(url, f"w{number}", TABLE)
+        return
+    with recshuf.PileStore(url).update() as update:
+        update.append(TABLE, time=number)
+        update.expire(records=50)
+
+
+@pytest.mark.parametrize("by_writer", mostly_slow([True, False], False))
+def test_each_append_makes_as_many_requests(
+    bucket: AnyBucket, monkeypatch: pytest.MonkeyPatch, *, by_writer: bool
+) -> None:
+    age_sets(monkeypatch, "first")
+    url, counts = f"{bucket.url}/store", []
+    write(url, "first", TABLE)
+    bucket.delete("store/snapshot-000001.json")  # so that the oldest one has the old set
+    for number in range(4):
+        bucket.proxy.clear()
+        append(url, number, by_writer=by_writer)
+        counts.append(len(bucket.proxy.requests))
+    assert counts[-2:] == counts[1:3]
+
+
+def test_old_sets_stay_while_a_snapshot_between_others_refers_to_them(
+    bucket: AnyBucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    age_sets(monkeypatch, "append")
+    url = f"{bucket.url}/store"
+    write(url, "first", TABLE)
+    for number in range(2):
+        append(url, number, by_writer=False)
+    assert len(bucket.list_keys("store/sets/")) == 3
+    monkeypatch.setattr("recshuf.piles.kept.bucket.LEASE_SECONDS", -2)
+    append(url, 2, by_writer=False)
+    assert len(bucket.list_keys("store/sets/")) == 1
 
 
 def test_a_store_that_does_not_answer_is_told(bucket: AnyBucket) -> None:

@@ -134,13 +134,10 @@ class QuoteScanner:
 
         A quote does not lie there, so that ``State(False, False)`` is the state.
         """
-        runs, toggles = self._find_odd_runs(data, State())
-        known = runs[~toggles & (runs > 0)]
-        for run in known[:-3:-1]:  # the last one may go on behind `data`
-            behind = np.flatnonzero(data[run:] != self._quote)
-            if behind.size:
-                return int(run + behind[0])
-        return -1
+        _, begins, ends = _find_odd_runs(np.flatnonzero(data == self._quote))
+        toggles = self._starts_at(data, begins, State())
+        known = ends[~toggles & (begins > 0) & (ends < data.size)]  # the last run may go on behind `data`
+        return int(known[-1]) if known.size else -1
 
     def _scan(self, piece: Bytes, state: State, mask: Mask, other: Mask) -> tuple[Positions, State]:
         np.equal(piece, self._end, out=mask[: piece.size])
@@ -154,50 +151,22 @@ class QuoteScanner:
             toggles = state.is_quoted or self._starts_at(piece, np.array([piece.size]), state)[0]
             return ends, State(state.is_quoted, bool(toggles))
         marks = np.flatnonzero(np.logical_or(mask[: piece.size], quotes, out=quotes))
-        return self._scan_regular(piece, state, marks) or self._scan_any(piece, state, marks)
-
-    def _scan_regular(self, piece: Bytes, state: State, marks: Positions) -> tuple[Positions, State] | None:
-        """Return the result of `_scan` by the parity of quotes; None if a quote is in an unquoted field.
-
-        Takes about half the time of `_scan_any`, and may go when that no longer matters.
-        """
-        if self.dialect.is_padded:
-            return None
         is_quote = piece[marks] == self._quote
-        inside = np.bitwise_xor.accumulate(is_quote.view(np.uint8)).view(np.bool_)
-        if state.is_quoted:
-            np.logical_not(inside, out=inside)
-        opening = marks[np.flatnonzero(is_quote)][int(state.is_quoted) :: 2]
-        if opening.size and opening[0] == 0:
-            if not state.toggles:
-                return None
-            opening = opening[1:]
-        if not self._may_precede[piece[opening - 1]].all():
-            return None
-        is_quoted = bool(inside[-1])
-        ends = marks[~(inside | is_quote)]
-        odd = -1
-        if ends.size + np.count_nonzero(is_quote) < marks.size:
-            closing = np.flatnonzero(is_quote[1:] & ~inside[1:] & ~is_quote[:-1]) + 1
-            odd = self._find_odd(piece, marks[closing] + 1)
-        toggles = is_quoted or bool(self._may_precede[piece[-1]])
-        return ends, State(is_quoted, toggles, odd)
-
-    def _scan_any(self, piece: Bytes, state: State, marks: Positions) -> tuple[Positions, State]:
-        newlines = marks[piece[marks] == self._end]
-        runs, toggles = self._find_odd_runs(piece, state)
+        newlines, own = marks[~is_quote], np.flatnonzero(is_quote)
+        firsts, runs, run_ends = _find_odd_runs(marks[own])
+        toggles = self._starts_at(piece, runs, state)
         quoted = np.empty(runs.size + 1, np.bool_)
         quoted[0] = state.is_quoted
         total = np.cumsum(toggles) + int(state.is_quoted)
-        base = np.maximum.accumulate(np.where(toggles, 0, total)) if runs.size else total
-        quoted[1:] = (total - base) & 1
-        counts = np.diff(np.searchsorted(newlines, runs), prepend=0, append=newlines.size)
+        if not toggles.all():
+            total -= np.maximum.accumulate(np.where(toggles, 0, total))
+        quoted[1:] = total & 1
+        # Of the marks before a quote, those that are no quotes are newlines.
+        counts = np.diff(own[firsts] - firsts, prepend=0, append=newlines.size)
         closing = np.flatnonzero(quoted[:-1] & ~quoted[1:] & (counts[:-1] > 0))
         behind = self._state_behind(piece, state, runs, toggles, quoted)
         if closing.size:
-            others = np.append(np.flatnonzero(piece != self._quote), piece.size)
-            odd = self._find_odd(piece, others[np.searchsorted(others, runs[closing])])
-            behind = behind._replace(odd=odd)
+            behind = behind._replace(odd=self._find_odd(piece, run_ends[closing]))
         return newlines[~np.repeat(quoted, counts)], behind
 
     def _find_odd(self, piece: Bytes, places: Positions) -> int:
@@ -219,13 +188,6 @@ class QuoteScanner:
             return State(False, bool(toggles[-1] or quoted[-2]))  # behind the end of a quoted field
         return State(False, toggles_there)  # behind an empty quoted field, or an even run in an unquoted one
 
-    def _find_odd_runs(self, piece: Bytes, state: State) -> tuple[Positions, Mask]:
-        quotes = np.flatnonzero(piece == self._quote)
-        firsts = np.flatnonzero(np.diff(quotes, prepend=-2) != 1)
-        odd = np.diff(firsts, append=quotes.size) & 1 == 1
-        runs = quotes[firsts[odd]]
-        return runs, self._starts_at(piece, runs, state)
-
     def _starts_at(self, piece: Bytes, places: Positions, state: State) -> Mask:
         """Tell of ascending places whether a quote there would be at the start of a field, were it outside of quotes."""
         before = places - 1
@@ -235,6 +197,15 @@ class QuoteScanner:
         starts: Mask = self._starts_field[piece[before]]
         starts[before < 0] = state.toggles
         return starts
+
+
+def _find_odd_runs(quotes: Positions) -> tuple[Positions, Positions, Positions]:
+    """Return, for each run of odd length, the index of its first quote, and the places where it begins and ends."""
+    firsts = np.flatnonzero(np.diff(quotes, prepend=-2) != 1)
+    lengths = np.diff(firsts, append=quotes.size)
+    odd = lengths & 1 == 1
+    firsts, lengths = firsts[odd], lengths[odd]
+    return firsts, quotes[firsts], quotes[firsts] + lengths
 
 
 def strip_padding(data: Bytes, dialect: Dialect) -> Bytes:

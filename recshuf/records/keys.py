@@ -155,7 +155,7 @@ def sort_by_words(words: Sequence[NDArray[np.uint64]]) -> NDArray[np.intp]:
     """
     index = sort_by_key(words[0])
     if len(words) > 1:
-        _mend_ties(index, words[0][index], words[1:])
+        _mend_ties(index, words[0][index], words)
     return index
 
 
@@ -166,40 +166,19 @@ _TIED_ROWS = 1 << 16
 def _mend_ties(
     index: NDArray[np.intp], ordered: NDArray[np.uint64], words: Sequence[NDArray[np.uint64]]
 ) -> None:
-    """Sort rows with equal values in `ordered` by their words, in place."""
-    tied = np.zeros(len(index), np.bool_)
-    """Whether a row has the value of that before."""
-    np.equal(ordered[1:], ordered[:-1], out=tied[1:])
+    """Sort rows with equal values in `ordered`, which rise with the first of the words, by all words, in place."""
+    tied = np.zeros(len(index) + 1, np.bool_)
+    """Whether a row has the value of that before; the row behind the last has not."""
+    np.equal(ordered[1:], ordered[:-1], out=tied[1:-1])
     start = 0
     while start < len(index):
         stop = min(start + _TIED_ROWS, len(index))
-        while stop < len(index) and tied[stop]:
+        while tied[stop]:
             rest = tied[stop : stop + _TIED_ROWS]
             stop += len(rest) if rest.all() else int(np.argmin(rest))
-        piece = slice(start, stop)
-        _mend_piece(index[piece], ordered[piece], tied[piece], words)
+        places = start + np.flatnonzero(tied[start:stop] | tied[start + 1 : stop + 1])
+        rows = index[places]
+        for word in words[::-1]:
+            rows = rows[np.argsort(word[rows], kind="stable")]
+        index[places] = rows
         start = stop
-
-
-def _mend_piece(
-    index: NDArray[np.intp],
-    ordered: NDArray[np.uint64],
-    tied: NDArray[np.bool_],
-    words: Sequence[NDArray[np.uint64]],
-) -> None:
-    """Do what `_mend_ties` does for rows whose values no other rows have."""
-    if not any(_differ(index, tied, words, start) for start in range(0, len(index), _TIED_ROWS)):
-        return
-    columns = [ordered, *(word[index] for word in words)]
-    columns = [column for column in columns if (column != column[0]).any()]
-    order = sort_by_key(columns[0]) if len(columns) == 1 else np.lexsort(columns[::-1])
-    index[:] = index[order]
-
-
-def _differ(
-    index: NDArray[np.intp], tied: NDArray[np.bool_], words: Sequence[NDArray[np.uint64]], start: int
-) -> bool:
-    """Tell whether some of the tied rows from `start` on differ from those before in a word."""
-    rows = start + np.flatnonzero(tied[start : start + _TIED_ROWS])
-    before, after = index[rows - 1], index[rows]
-    return any(bool((word[before] != word[after]).any()) for word in words)

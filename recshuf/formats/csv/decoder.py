@@ -34,6 +34,8 @@ _BLANKS = " \t"
 """What pyarrow ignores around numbers."""
 _PIECE_BYTES = 2 << 20
 _OFFSET_BITS = 64
+_MANY_TABLES = 32
+"""Tables that are joined: an array takes some 500 bytes beside its values."""
 _UNREADABLE = (
     (pt.is_float16, "float16", "float32"),
     (pt.is_decimal256, "decimal256", "decimal128"),
@@ -91,9 +93,11 @@ class CsvParser:
                 rows = np.delete(rows, bad.index)
             tables.append(table)
             places.append(rows)
+            if len(tables) == _MANY_TABLES:
+                tables = [_join(tables)]
         if not tables:
             return self._parse(batch.column(0), self._headers[0], types)
-        table = pa.concat_tables(tables, promote_options="permissive")
+        table = _join(tables)
         return Parsed(table.take(np.argsort(np.concatenate(places))), _make_bad(reasons))
 
     def find_places(self, batch: pa.RecordBatch, names: Container[str]) -> list[int] | None:
@@ -202,6 +206,10 @@ class CsvParser:
                 false_values=["false", "False", "FALSE"],
             ),
         )
+
+
+def _join(tables: Sequence[pa.Table]) -> pa.Table:
+    return pa.concat_tables(tables, promote_options="permissive").combine_chunks()
 
 
 def _tell_width(count: int, header: Sequence[str]) -> str:

@@ -23,6 +23,7 @@ from tests.support.formats.decimal_tools import KINDS as DECIMAL_KINDS
 from tests.support.formats.format_tools import place_batches
 from tests.support.formats.given_options import reading_csv
 from tests.support.formats.line_tools import give, same_folder
+from tests.support.formats.parquet_tools import watched_memory
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -83,6 +84,21 @@ def test_a_table_takes_no_more_memory_than_is_planned(tmp_path: Path, values: li
     offset_of_the_end = 8
     most = decoder.table_bytes(len(values), batch.nbytes) + batch.num_columns * offset_of_the_end
     assert decoder.decode(batch).nbytes <= most
+
+
+def test_records_under_many_headers_take_the_memory_of_a_table(tmp_path: Path) -> None:
+    """Not that of a table for each header, most of whose columns are empty arrays."""
+    files = [give(tmp_path / f"{index}.csv", f"id,c{index}\n{index},1\n".encode()) for index in range(120)]
+    source = FORMAT.open_source(files, reading_csv(delimiter=b",", header=1))
+    decoder = source.decoder()
+    placed = place_batches(source, 1 << 20)
+    for one in placed:
+        decoder.observe(*one)
+    decoder.finish()
+    (batch,) = pa.Table.from_batches([batch for batch, _, _ in placed]).combine_chunks().to_batches()
+    with watched_memory() as memory:
+        assert decoder.decode(batch).num_rows == len(files)
+    assert memory.max_memory() < 10 * decoder.table_bytes(len(files), batch.nbytes)
 
 
 ALTERED = ["9007199254740993", "12345678901234567890", "-9007199254740993", "1e400", "9007199254740993.0"]

@@ -213,7 +213,7 @@ def write_json(name: str, values: dict[str, object]) -> None:
     if name == "-":
         click.echo(text, nl=False)
     else:
-        write_whole(name, text.encode(errors="surrogateescape"))
+        write_whole(name, text.encode())
 
 
 def write_whole(name: str | Path, content: bytes) -> None:

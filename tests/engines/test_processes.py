@@ -87,11 +87,12 @@ list(ProcessEngine(None, 1).run(wait_for_ever, sys.argv[1:] * 2, 2))
 """
 
 
+ENDS = [(signal.SIGKILL, False), (signal.SIGINT, True)]
+
+
 @pytest.mark.parametrize(
     ("number", "is_for_all"),
-    mostly_slow(
-        [(signal.SIGKILL, False), (signal.SIGTERM, False), (signal.SIGINT, True)], (signal.SIGKILL, False)
-    ),
+    mostly_slow([(signal.SIGTERM, False), *ENDS], *ENDS),
 )
 def test_processes_end_with_the_one_that_started_them(tmp_path: Path, number: int, is_for_all: bool):
     """A terminal sends its signals to all of them."""

@@ -160,10 +160,14 @@ def test_every_rank_gets_the_batches_of_the_oracle_and_loads_each_of_its_groups_
             assert all(not mine.isdisjoint(group) for group in find_loaded(store, order))
 
 
-@pytest.mark.parametrize("world", [2, 3])
-def test_ranks_own_lanes_that_follow_each_other(world: int) -> None:
-    store, order = FakePiles({"a": [90]}, 6), {"seed": 7, "epoch": 1, "reshuffle": "rotate", "mix": 1}
-    batches: dict[str, Any] = {"lanes": 6, "batch": 12, "drop_last": False, "limit": None, "filter": None}
+@pytest.mark.parametrize(("world", "lanes", "count"), [(2, 6, 90), (3, 6, 90), (6, 1, 25)])
+def test_ranks_own_lanes_that_follow_each_other_and_few_records_fill_the_last_batch(
+    world: int, lanes: int, count: int
+) -> None:
+    store, order = FakePiles({"a": [count]}, 6), {"seed": 7, "epoch": 1, "reshuffle": "rotate", "mix": 1}
+    batches: dict[str, Any] = {
+        "lanes": lanes, "batch": 12, "drop_last": False, "limit": None, "filter": None,
+    }  # fmt: skip
     expected = expect(store, order, batches, world)
     for rank, loader in enumerate(make_ranks(store, order, batches, world)):
         assert ids_of(loader) == [step[rank] for step in expected]

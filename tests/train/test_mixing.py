@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections import Counter
+from dataclasses import replace
 from functools import cache
 from itertools import chain, islice
 from random import Random
@@ -349,10 +351,13 @@ def test_stores_whose_labels_contradict_each_other_are_mixed_aloud(tmp_path: Pat
 
 
 def test_bad_mixes_are_named() -> None:
-    first, second = make_stores([9, 9])
-    second.make = lambda source, count: pa.record_batch({"other": pa.array(range(count), pa.int8())})
-    with pytest.raises(UsageError, match="has other columns than"):
-        MixLoader({first: 1, second: 1}, 2)
+    for other in ("other", "id"):
+        first, second = make_stores([9, 9])
+        second.make = lambda _, count, name=other: pa.record_batch({name: pa.array(range(count), pa.int8())})
+        with pytest.raises(UsageError, match="has other columns than"):
+            MixLoader({first: 1, second: 1}, 2)
+    with warnings.catch_warnings(action="error"):
+        MixLoader({first: 1, replace(first, snapshot=2): 1}, 2)  # the same store later
     for twins in ({first: 1, make_stores([9])[0]: 1}, {0: {first: 1}, 5: {make_stores([9])[0]: 1}}):
         with pytest.warns(
             RecshufWarning, match="is the store .*, or a copy; .*; give it one name and one weight"

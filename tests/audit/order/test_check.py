@@ -17,7 +17,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import recshuf
-from recshuf.audit.order.check import find_value, order_by_value, rank_densely
+from recshuf.audit.order.check import MOST_LABELS, find_value, order_by_value, rank_densely
 from recshuf.audit.order.matching import BottomKSample, SampledRecords, match_records
 from recshuf.audit.order.shufflers import METHODS
 from recshuf.errors import InputError, MemoryLimitError, UsageError
@@ -182,6 +182,8 @@ def test_orders_by_value_are_those_of_the_sorted_values(values: list[str | None]
     assert found.group_sizes == [ranked.count(one) for one in dict.fromkeys(ranked)]
     assert found.duplicates == sum(1 for value in values if values.count(value) > 1)
     assert found.value_count == len(set(values))
+    many = pa.array(range(MOST_LABELS + len(values)))
+    assert order_by_value(many, np.random.default_rng(0)).group_sizes == [len(many)]
 
 
 VALUES = [

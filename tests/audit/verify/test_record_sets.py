@@ -98,6 +98,12 @@ def test_an_output_that_cannot_be_read_is_named(tmp_path: Path, suffix: str):
         recshuf.verify(tmp_path / "in.jsonl", output)
 
 
+def test_a_folder_of_the_output_alone_has_no_inputs(tmp_path: Path):
+    output = write_lines(tmp_path / "out.txt", LINES)
+    with pytest.raises(InputError, match="holds no file beside those of the output"):
+        recshuf.verify(tmp_path, output)
+
+
 def test_streams_and_pipes_are_refused_before_anybody_waits_for_them(tmp_path: Path):
     for arguments in (("-", "x"), ("x", "-")):
         with pytest.raises(UsageError, match="name files"):

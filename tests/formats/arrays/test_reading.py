@@ -114,10 +114,11 @@ def test_what_is_wrong_in_a_file_is_named(tmp_path: Path, kind: str) -> None:
 
 def test_arrays_that_differ_are_refused(tmp_path: Path) -> None:
     paths = [tmp_path / "0.npy", tmp_path / "1.npy"]
-    for axis, path in enumerate(paths, 2):
-        np.save(path, np.zeros((3, axis)))
-    said = r"1\.npy: holds records of float64\[3\], and .*0\.npy of float64\[2\]"
-    refused(InputError, said, paths, tmp_path / "out.npy")
+    np.save(paths[0], np.zeros((3, 2)))
+    for other, said in ((np.zeros((3, 3)), r"float64\[3\]"), (np.zeros((3, 2), int), r"int64\[2\]")):
+        np.save(paths[1], other)
+        said = rf"1\.npy: holds records of {said}, and .*0\.npy of float64\[2\]"
+        refused(InputError, said, paths, tmp_path / "out.npy")
 
 
 def test_binary_records_keep_every_byte_behind_their_header(tmp_path: Path) -> None:

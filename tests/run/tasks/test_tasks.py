@@ -194,8 +194,14 @@ def test_a_bad_record_is_named_by_its_line_in_the_whole_input(folder: Path):
 
 
 @pytest.mark.parametrize("count", mostly_slow([0, 9, 18, 26], 9, 26))
-def test_a_run_that_dies_is_continued(folder: Path, count: int):
-    """10 tasks count, 14 scatter, and 3 gather."""
+def test_a_run_that_dies_is_continued(folder: Path, monkeypatch: pytest.MonkeyPatch, count: int):
+    """10 tasks count, 14 scatter, and 3 gather. The rest has the limits of the attempt that does it."""
+    limits: set[tuple[int, int]] = set()
+
+    def note(run: Any, number: int) -> dict[str, Any]:
+        limits.add((run.job.memory_bytes, run.job.workers))
+        return do_work(run, number)
+
     inputs = make_inputs(folder / "in", "jsonl", COUNTS)
     shuffle(inputs, folder / "here" / "out", to="parquet")
     die_after(count, inputs, folder / "there" / "out", to="parquet")
@@ -203,8 +209,11 @@ def test_a_run_that_dies_is_continued(folder: Path, count: int):
     if count:
         with pytest.raises(OutputError, match=f"finished parts: {count}; give resume=True"):
             shuffle(inputs, folder / "there" / "out", to="parquet", engine="threads")
-    shuffle(inputs, folder / "there" / "out", to="parquet", engine="threads", resume=True)
+    monkeypatch.setattr("recshuf.run.task.do_work", note)
+    given = {"memory": "250MB", "workers": 1}
+    shuffle(inputs, folder / "there" / "out", to="parquet", engine="threads", resume=True, **given)
     assert read_all(folder / "there") == read_all(folder / "here")
+    assert all(memory <= 250 * 10**6 and workers == 1 for memory, workers in limits)
 
 
 @pytest.mark.parametrize(
@@ -227,9 +236,13 @@ def test_what_is_lost_is_written_again(folder: Path, output: str, count: int, lo
 
 
 class NotingEngine(ThreadEngine):
-    """Keeps the tasks that it is given."""
+    """Keeps the tasks that it is given, and notes its end."""
 
     calls: ClassVar[list[Callable[[], object]]] = []
+    is_closed = False
+
+    def close(self) -> None:
+        NotingEngine.is_closed = True
 
     def run(self, function: Any, tasks: Any, workers: int) -> Generator[Any, None, None]:
         NotingEngine.calls += [partial(function, task) for task in tasks]
@@ -241,6 +254,7 @@ def test_the_task_of_a_run_that_has_ended_does_nothing(folder: Path, monkeypatch
     monkeypatch.setitem(ENGINES, "noting", f"{__name__}:NotingEngine")
     inputs, output = make_inputs(folder / "in", "text", COUNTS), folder / "there" / "out"
     shuffle(inputs, output, engine="noting")
+    assert NotingEngine.is_closed
     shuffle(inputs, folder / "here" / "out", engine="threads")
     for dies in (False, True):
         if dies:

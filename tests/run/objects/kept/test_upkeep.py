@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import signal
 import time
 import zipfile
@@ -52,8 +53,9 @@ def download(bucket: AnyBucket, prefix: str, folder: Path) -> Path:
     return folder
 
 
-def read_ids(store: Any) -> list[int]:
-    return sorted(int(one) for batch in recshuf.PileLoader(store, 7, drop_last=False) for one in batch["id"])
+def read_ids(store: Any, **options: Any) -> list[int]:
+    loader = recshuf.PileLoader(store, 7, drop_last=False, **options)
+    return sorted(int(one) for batch in loader for one in batch["id"])
 
 
 def test_a_store_that_is_copied_opens_on_the_other_side(bucket: AnyBucket, tmp_path: Path) -> None:
@@ -84,31 +86,45 @@ def test_a_store_that_is_copied_opens_on_the_other_side(bucket: AnyBucket, tmp_p
     assert read_ids(f"{bucket.url}/back") == list(range(3 * ROWS))
 
 
-def test_a_window_in_a_bucket_moves(bucket: AnyBucket, tmp_path: Path, call: Run) -> None:
+@pytest.fixture
+def endpoint(bucket: AnyBucket, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return the address of the server, which nothing in the environment tells any more."""
+    names = {"s3": "AWS_ENDPOINT_URL", "gs": "GOOGLE_BASE_URL", "az": "AZURE_STORAGE_ENDPOINT"}
+    name = names[bucket.url.partition(":")[0]]
+    address = os.environ[name]
+    monkeypatch.delenv(name)
+    return address
+
+
+def test_a_window_in_a_bucket_moves(bucket: AnyBucket, endpoint: str, tmp_path: Path, call: Run) -> None:
+    def do(*words: str | Path) -> Any:
+        return call(*words, "--endpoint-url", endpoint)
+
     url = f"{bucket.url}/store"
     for number in range(3):
         pq.write_table(make_table(number * ROWS), tmp_path / f"{number}.parquet")
-    assert call("scatter", tmp_path / "0.parquet", "-o", url, "--seed", "3", "-q").returncode == 0
+    assert do("scatter", tmp_path / "0.parquet", "-o", url, "--seed", "3", "-q").returncode == 0
+    assert do("clean", url).stdout.decode() == f"{url}: no run left anything\n"
     for number in (1, 2):
-        done = call("window", url, "--append", tmp_path / f"{number}.parquet", "--time", str(number), "-q")
+        done = do("window", url, "--append", tmp_path / f"{number}.parquet", "--time", str(number), "-q")
         assert done.returncode == 0, done.stderr
-    assert read_ids(url) == list(range(3 * ROWS))
-    assert call("window", url, "--keep-records", str(2 * ROWS), "-q").returncode == 0
-    assert read_ids(url) == list(range(ROWS, 3 * ROWS))
+    assert read_ids(url, endpoint_url=endpoint) == list(range(3 * ROWS))
+    assert do("window", url, "--keep-records", str(2 * ROWS), "-q").returncode == 0
+    assert read_ids(url, endpoint_url=endpoint) == list(range(ROWS, 3 * ROWS))
     # Who reads the snapshots before goes on: their sets stay for some days.
     assert len(bucket.list_keys("store/sets/")) == 3
-    assert call("store", "compact", url, "--sets", "1", "-q").returncode == 0
-    about = json.loads(call("store", "info", url, "--json").stdout)
+    assert do("store", "compact", url, "--sets", "1", "-q").returncode == 0
+    about = json.loads(do("store", "info", url, "--json").stdout)
     assert (len(about["sets"]), about["records"], about["path"]) == (1, 2 * ROWS, url)
-    assert b"each read by a request" in call("store", "info", url).stdout
-    done = call("store", "verify", url)
+    assert b"each read by a request" in do("store", "info", url).stdout
+    done = do("store", "verify", url)
     assert done.stdout.decode() == f"{url}: whole, 120 records in 1 set\n"
     bucket.begin_upload("store/sets/later-00000.piles")
-    assert call("store", "drop", url).returncode == 0
+    assert do("store", "drop", url).returncode == 0
     assert bucket.list_keys() == []
     if bucket.lists_uploads:
         assert bucket.list_uploads() == []
-    done = call("store", "info", url)
+    done = do("store", "info", url)
     assert done.returncode == 2
     assert f"{url}: no such pile store; make one with recshuf scatter" in done.stderr.decode()
 
@@ -235,15 +251,15 @@ def test_files_are_cached_in_a_bucket(
     assert open_loader().state_dict() == first.state_dict()
 
 
-def test_a_check_reads_a_store_in_a_bucket(bucket: AnyBucket, tmp_path: Path, call: Run) -> None:
-    table = pa.table({"id": range(1200)})
-    pq.write_table(table, tmp_path / "in.parquet")
+def test_a_check_reads_a_store_in_a_bucket(
+    bucket: AnyBucket, endpoint: str, tmp_path: Path, call: Run
+) -> None:
+    pq.write_table(pa.table({"id": range(1200)}), tmp_path / "in.parquet")
+    scores = []
     for place in (f"{bucket.url}/store", tmp_path / "store"):
-        recshuf.scatter(tmp_path / "in.parquet", place, seed=1, piles=4)
-    found = [
-        call("check", "--loader", place, "--json") for place in (f"{bucket.url}/store", tmp_path / "store")
-    ]
-    scores = [json.loads(one.stdout)["scores"] for one in found]
+        recshuf.scatter(tmp_path / "in.parquet", place, seed=1, piles=4, endpoint_url=endpoint)
+        done = call("check", "--loader", place, "--json", "--endpoint-url", endpoint)
+        scores.append(json.loads(done.stdout)["scores"])
     assert scores[0] == scores[1]
 
 

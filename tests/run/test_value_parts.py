@@ -154,6 +154,9 @@ def test_verify_finds_a_value_in_two_parts(tmp_path: Path):
     manifest_path(tmp_path / "out").unlink()
     assert not recshuf.verify(inputs, tmp_path / "out", split=SHARES, split_by="user")
     assert recshuf.verify(inputs, tmp_path / "out", split=SHARES)
+    val.write_text(val.read_text().replace(line, line.replace('"pad"', '"pod"')))
+    found = recshuf.verify(inputs, tmp_path / "out", split=SHARES, split_by="user")
+    assert (found.missing, found.extra, found.differences) == (1, 1, ())
 
 
 def test_bad_records_and_streams_have_parts_by_their_values(tmp_path: Path):

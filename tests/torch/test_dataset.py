@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import multiprocessing
+from collections import OrderedDict
 from functools import partial
 from itertools import cycle, islice, product
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -57,6 +59,7 @@ def add_tensors(batch: dict[str, Any], _: np.ndarray) -> dict[str, Any]:
         "large": more[1:],
         "turned": more.T,
         "array": np.ones(2),
+        "tuned": torch.nn.Parameter(torch.ones(2), requires_grad=False),
     }
 
 
@@ -137,11 +140,12 @@ def test_workers_follow_the_epoch_also_after_an_iteration_that_was_left(
 @pytest.mark.parametrize("workers", WORKERS)
 def test_the_loader_counts_what_the_training_loop_received(store: Path, workers: int) -> None:
     dataset = PileDataset(store, 16, epoch=1)
-    loader = PileDataLoader(dataset, num_workers=workers, **({"prefetch_factor": 5} if workers else {}))
+    options = {"prefetch_factor": 5} if workers else {}
+    loader = PileDataLoader(dataset, num_workers=workers, collate_fn=itemgetter("id"), **options)
     batches = iter(loader)
-    for step in range(12):
+    for step, ids in enumerate(expect(store, epoch=1)[:12]):
         assert loader.state_dict() == PileLoader(store, 16, epoch=1).state_dict() | {"step": step}
-        next(batches)
+        assert next(batches).tolist() == ids
 
 
 def test_a_state_of_the_dataset_that_cannot_count_is_refused(store: Path) -> None:
@@ -157,13 +161,13 @@ def test_a_state_of_the_dataset_that_cannot_count_is_refused(store: Path) -> Non
 
 
 class Changed(torch.utils.data.IterableDataset):
-    """Changes batches in the worker, behind the data set."""
+    """Changes batches in the worker, behind the data set, of which it has none in the first iteration."""
 
     def __init__(self, dataset: PileDataset) -> None:
-        self.dataset = dataset
+        self.parts = [dataset, []]
 
     def __iter__(self) -> Any:
-        for batch in self.dataset:
+        for batch in self.parts.pop():
             batch["id"] += 1000
             batch["worker"] = get_worker_info().id
             del batch["text"]
@@ -172,9 +176,11 @@ class Changed(torch.utils.data.IterableDataset):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_batches_can_be_changed_in_the_worker(store: Path, method: str) -> None:
-    dataset = Changed(PileDataset(store, 16))
-    loader = DataLoader(dataset, batch_size=None, num_workers=2, multiprocessing_context=method)
-    for step, (batch, ids) in enumerate(zip(loader, expect(store), strict=True)):
+    dataset, options = PileDataset(store, 16), {"multiprocessing_context": method, "persistent_workers": True}
+    loader = DataLoader(Changed(dataset), batch_size=None, num_workers=2, **options)
+    assert list(loader) == []
+    dataset.set_epoch(1)
+    for step, (batch, ids) in enumerate(zip(loader, expect(store, epoch=1), strict=True)):
         assert batch["id"].tolist() == [index + 1000 for index in ids]
         assert "text" not in batch
         assert batch["worker"] == step % 2
@@ -210,12 +216,18 @@ def test_what_cannot_be_meant_is_refused(store: Path) -> None:
             use()
 
 
+STARTED: list[int | None] = [None]
+"""The number that this worker was started with."""
+
+
+def note_start(worker: int) -> None:
+    STARTED.append(worker)
+
+
 def mark(folder: Path, batch: dict[str, Any], seeds: np.ndarray) -> dict[str, Any]:
     """Return a batch with its seeds, and the worker that made it. It makes none twice."""
     (folder / str(batch["id"][0].item())).touch(exist_ok=False)
-    worker = get_worker_info()
-    seeds = torch.from_numpy(seeds.view(np.int64))
-    return {"id": batch["id"], "seeds": seeds, "worker": None if worker is None else worker.id}
+    return OrderedDict(id=batch["id"], seeds=torch.from_numpy(seeds.view(np.int64)), worker=STARTED[-1])
 
 
 @pytest.mark.parametrize(("workers", "method"), [(0, None), *((2, method) for method in ("fork", "spawn"))])
@@ -228,19 +240,23 @@ def test_workers_transform_their_own_batches_only_with_the_same_seeds(
     here, there = (partial(mark, folder) for folder in folders)
     expected = list(PileLoader(store, 16, epoch=1, output="torch", transform=here))
     dataset = PileDataset(store, 16, epoch=1, transform=there)
-    found = list(PileDataLoader(dataset, num_workers=workers, multiprocessing_context=method))
+    options = {"multiprocessing_context": method, "worker_init_fn": note_start}
+    found = list(PileDataLoader(dataset, num_workers=workers, **options))
     for name in ("id", "seeds"):
         assert [batch[name].tolist() for batch in found] == [batch[name].tolist() for batch in expected]
+    assert {type(batch) for batch in found} == {OrderedDict}
     chosen = [step % workers if workers else None for step in range(len(found))]
     assert [batch["worker"] for batch in found] == chosen
     assert len([*folders[1].iterdir()]) == len(dataset)
 
 
 def test_a_dataset_of_files_shares_the_store_of_the_loader(store: Path, tmp_path: Path) -> None:
-    files, options = store.parent / "*.parquet", {"cache": tmp_path, "seed": 7, "piles": 9}
-    dataset = PileDataset.from_files(files, 16, epoch=1, columns=["id"], **options)
-    loader = PileLoader.from_files(files, 16, epoch=1, **options)
-    assert batch_ids(PileDataLoader(dataset)) == batch_ids(loader) == expect(store, epoch=1)
+    files, order = store.parent / "*.parquet", {"epoch": 1, "reshuffle": "piles", "mix": 2}
+    options = {"cache": tmp_path, "seed": 7, "piles": 9} | order
+    dataset = PileDataset.from_files(files, 16, columns=["id"], local_cache=tmp_path / "near", **options)
+    loader = PileLoader.from_files(files, 16, **options)
+    assert batch_ids(PileDataLoader(dataset)) == batch_ids(loader) == expect(store, **order)
+    assert [*(tmp_path / "near").glob("recshuf-regions/*/*.*/*")]
 
 
 def test_what_is_shown_names_no_rank_that_is_not_known(store: Path) -> None:

@@ -41,14 +41,22 @@ def stateful() -> Any:
 
 @pytest.mark.parametrize(("workers", "every"), [(0, 3), (2, 1), pytest.param(2, 3, marks=pytest.mark.slow)])
 def test_a_stateful_loader_resumes_three_times(store: Path, stateful: Any, workers: int, every: int) -> None:
+    """And its workers, which persist, follow the epoch then."""
+    options = {"num_workers": workers, "persistent_workers": workers > 0, "snapshot_every_n_steps": every}
     found, state = [], None
     for count in (7, 1, 12, 10**6):
-        loader = stateful(PileDataset(store, 16, epoch=2), num_workers=workers, snapshot_every_n_steps=every)
+        loader = stateful(PileDataset(store, 16, epoch=2), **options)
         if state is not None:
             loader.load_state_dict(state)
         found += batch_ids(islice(loader, count))
         state = loader.state_dict()
     assert found == expect(store, 2)
+    assert batch_ids(loader) == expect(store, 2)
+    loader.dataset.set_epoch(3)
+    found, state = batch_ids(islice(loader, 7)), loader.state_dict()
+    loader = stateful(PileDataset(store, 16), **options)
+    loader.load_state_dict(state)
+    assert found + batch_ids(loader) == expect(store, 3)
 
 
 def test_a_stateful_loader_of_another_number_of_workers_is_refused(store: Path, stateful: Any) -> None:
@@ -60,6 +68,10 @@ def test_a_stateful_loader_of_another_number_of_workers_is_refused(store: Path, 
         resumed.load_state_dict(state)
         with pytest.raises(UsageError, match="same number of workers, or call seek or load_state_dict"):
             list(resumed)
+    resumed = stateful(PileDataset(store, 8), num_workers=2)
+    resumed.load_state_dict(state)
+    with pytest.raises(UsageError, match="'batch' is 16 in the state and 8 here"):
+        list(resumed)
     dataset = PileDataset(store, 16)
     dataset.seek(0, 5)
     assert batch_ids(stateful(dataset, num_workers=3)) == expect(store, 0)[5:]

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,7 @@ pytest.importorskip("torch", reason="PyTorch is not installed")
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from torch.utils.data import IterableDataset
+from torch.utils.data import DataLoader, IterableDataset
 
 import recshuf
 from recshuf.torch import PileDataLoader, PileDataset
@@ -151,9 +152,12 @@ def test_workers_without_a_request_end_with_a_killed_trainer(tmp_path: Path, met
     train_and_die(tmp_path / "store", method, 1)
 
 
-def test_an_iteration_can_be_left(store: Path) -> None:
-    for batch in make_loader(store):
+@pytest.mark.parametrize("kind", [partial(DataLoader, batch_size=None), PileDataLoader])
+def test_an_iteration_can_be_left(store: Path, kind: Any) -> None:
+    """Its batches lie in memory without a name."""
+    for batch in kind(PileDataset(store, 16, epoch=EPOCH), num_workers=2):
         assert len(batch["id"]) == 16
+        assert "memfd:recshuf" in Path("/proc/self/maps").read_text()
         break
 
 
@@ -169,8 +173,6 @@ class Failing(IterableDataset):
 
 
 def test_a_worker_can_fail(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from torch.utils.data import DataLoader
-
     # After an error PyTorch waits so long for each worker, which does not end by itself.
     monkeypatch.setattr("torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL", 0.5)
     loader = DataLoader(Failing(PileDataset(store, 16, epoch=EPOCH)), batch_size=None, num_workers=2)

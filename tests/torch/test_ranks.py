@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import pickle
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from recshuf.errors import UsageError
 from recshuf.torch import PileDataLoader, PileDataset
 from recshuf.train.loader import PileLoader
 from tests.support.stores.epoch_oracle import flatten
+from tests.support.stores.killed_stores import fork, join
 from tests.support.stores.small_stores import batch_ids
 
 if TYPE_CHECKING:
@@ -91,15 +93,17 @@ USES: dict[str, Callable[[PileDataLoader], Any]] = {
 
 @pytest.mark.parametrize("use", USES)
 @pytest.mark.parametrize("by", ["group", "environment"])
+@pytest.mark.parametrize("is_told", [False, True])
 def test_ranks_that_change_after_they_were_used_are_an_error(
-    store: Path, tell: Any, use: str, by: str
+    store: Path, tell: Any, use: str, by: str, is_told: bool
 ) -> None:
-    loader = PileDataLoader(PileDataset(store, 16))
+    loader, said = PileDataLoader(PileDataset(store, 16)), "0 of 1, told by no launcher,"
+    if is_told:
+        tell(1, 2, by)
+        said = "1 of 2, told by .*"
     USES[use](loader)
     tell(0, 2, by)
-    with pytest.raises(
-        UsageError, match=r"divided as for rank 0 of 1, told by no launcher, and .* rank 0 of 2;"
-    ):
+    with pytest.raises(UsageError, match=rf"divided as for rank {said} and .* rank 0 of 2;"):
         next(iter(loader))
 
 
@@ -131,13 +135,33 @@ def test_given_ranks_that_are_not_those_of_the_processes_are_an_error(
 def test_an_environment_that_tells_no_rank_is_an_error(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dataset = PileDataset(store, 16)
     monkeypatch.setenv("WORLD_SIZE", "2")  # Lightning sets it alone
-    for rank in ("", "2", "x"):
+    for rank in ("", "2", "-1", "x"):
         monkeypatch.setenv("RANK", rank)
         with pytest.raises(UsageError, match=f"WORLD_SIZE=2 and RANK={rank} in the environment tell no rank"):
             len(dataset)
     assert batch_ids(PileDataset(store, 16, rank=1, world_size=4)) == expect(store, 1, 4)
     with pytest.raises(UsageError, match="rank=0 with group="):
         PileDataset(store, 16, rank=0, world_size=1, group="some")
+
+
+def test_what_is_sent_to_a_worker_has_the_ranks_of_its_sender(
+    store: Path, tell: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset = PileDataset(store, 16, group=lambda: "of this process")
+    tell(1, 2)
+    sent = pickle.dumps(dataset)
+    monkeypatch.undo()
+    assert batch_ids(pickle.loads(sent)) == expect(store, 1, 2)
+
+
+def test_a_child_that_moves_leaves_its_parent_where_it_is(store: Path) -> None:
+    dataset = PileDataset(store, 16)
+    for move in (
+        lambda: dataset.seek(1, 5),
+        lambda: dataset.load_state_dict(dataset.describe(1, 5)),
+    ):
+        assert join(fork(move)) == 0
+        assert batch_ids(dataset) == expect(store, 0, 1)
 
 
 def train(dataset: PileDataset, store: Path, workers: int, folder: Path, rank: int) -> None:

@@ -46,7 +46,7 @@ def stores(draw: st.DrawFn) -> FakePiles:
 
 ORDERS = st.fixed_dictionaries(
     {
-        "seed": st.sampled_from([7, 8]),
+        "seed": st.sampled_from([0, 7]),
         "epoch": st.integers(0, 3),
         "reshuffle": st.sampled_from(["rotate", "piles", "none"]),
         "mix": st.integers(1, 4),

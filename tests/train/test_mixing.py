@@ -301,6 +301,7 @@ def test_a_rank_reads_its_own_lanes_of_each_store(weight_by: str | None) -> None
 
 
 def test_a_limit_is_the_length_of_an_epoch_and_a_filter_is_that_of_each_store() -> None:
+    assert len(make_mix([20, 30], [1, 1], 4, limit=1000)) == len(make_mix([20, 30], [1, 1], 4))
     keep = pc.field("id") >= 1_000_000
     loader = make_mix([20, 30], [1, 1], 4, limit=10, filter=keep)
     found = []

@@ -332,6 +332,7 @@ def test_an_iteration_yields_the_epoch_that_it_began_with(
     dataset.set_epoch(1)
     gate.set()
     assert found + batch_ids(batches) == expect(store)[45:]
+    assert dataset.state_dict() == dataset.describe(1, 0)
     assert batch_ids(loader) == expect(store, epoch=1)
 
 

@@ -134,6 +134,8 @@ def test_given_ranks_that_are_not_those_of_the_processes_are_an_error(
 
 def test_an_environment_that_tells_no_rank_is_an_error(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dataset = PileDataset(store, 16)
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    assert len(PileDataset(store, 16)) == len(expect(store, 0, 1))
     monkeypatch.setenv("WORLD_SIZE", "2")  # Lightning sets it alone
     for rank in ("", "2", "-1", "x"):
         monkeypatch.setenv("RANK", rank)
@@ -154,14 +156,22 @@ def test_what_is_sent_to_a_worker_has_the_ranks_of_its_sender(
     assert batch_ids(pickle.loads(sent)) == expect(store, 1, 2)
 
 
-def test_a_child_that_moves_leaves_its_parent_where_it_is(store: Path) -> None:
-    dataset = PileDataset(store, 16)
-    for move in (
-        lambda: dataset.seek(1, 5),
-        lambda: dataset.load_state_dict(dataset.describe(1, 5)),
-    ):
+def test_a_child_goes_on_from_where_its_parent_is_and_leaves_it_there(store: Path) -> None:
+    loader, whole = PileDataLoader(PileDataset(store, 16)), expect(store, 0, 1)
+
+    def seek() -> None:
+        loader.seek(1, 5)
+        assert loader.state_dict() == loader.dataset.describe(1, 5)
+
+    def read() -> None:
+        assert batch_ids(loader) == whole[3:]
+
+    for move in (seek, lambda: loader.load_state_dict(loader.dataset.describe(1, 5)), seek):
         assert join(fork(move)) == 0
-        assert batch_ids(dataset) == expect(store, 0, 1)
+        assert batch_ids(loader) == whole
+    loader.seek(0, 3)
+    assert join(fork(read)) == 0
+    read()
 
 
 def train(dataset: PileDataset, store: Path, workers: int, folder: Path, rank: int) -> None:

@@ -225,7 +225,9 @@ def test_a_loader_counts_what_workers_make_and_another_goes_on(store: Path) -> N
     packing = {"tokens": 8, "column": "tokens", "boundaries": True, "eos": 5, "documents": "whole"}
     plain = recshuf.PileLoader(store, 4, output="torch").packed(**packing)
     whole = [{name: one.tolist() for name, one in batch.items()} for batch in islice(plain, 60)]
-    loader = PileDataLoader(PileDataset(store, 4).packed(**packing), num_workers=2)
+    records = PileDataset(store, 4)
+    loader = PileDataLoader(records.packed(**packing), num_workers=2)
+    records.seek(1, 3)
     batches = iter(loader)
     found = [next(batches) for _ in range(25)]
     del batches

@@ -173,7 +173,8 @@ class NameRules:
         documents |= {f"{found.folder.rpartition('/')[0]}/{SPLITS}" for found in sets}
         is_wanted = self._format_name in (None, _SAVED_FORMAT)
         roles = (Role.INPUT, Role.UNLISTED) if is_wanted else (Role.OTHER, Role.OTHER)
-        judged = self._judge_others([file for file in files if file.name not in taken | documents])
+        told = taken | documents
+        judged = self._judge_others([file for file in files if file.name not in told])
         judged += [(file, Role.NOTHING) for file in files if file.name in documents]
         for found in sets:
             for some, role in zip((found.listed, found.others), roles, strict=True):

@@ -155,8 +155,12 @@ class Digests:
     def sum(self, parts: slice | Sequence[int] = slice(None)) -> Digest:
         return Digest(*(int(column[parts].sum()) for column in self._columns))
 
+    def take(self, parts: slice | Sequence[int]) -> Iterator[Digest]:
+        """Return the digest of each of some parts."""
+        return map(Digest, *(column[parts].tolist() for column in self._columns))
+
     def __iter__(self) -> Iterator[Digest]:
-        yield from map(Digest, *(column.tolist() for column in self._columns))
+        return self.take(slice(None))
 
 
 class InputCount(NamedTuple):
@@ -199,7 +203,12 @@ class InputCounts:
         self._dropped = Digests(input_count)
 
     def __getitem__(self, index: int) -> InputCount:
-        return InputCount(int(self._byte_counts[index]), self.digest([index]), self._dropped.sum([index]))
+        return next(self.take([index]))
+
+    def take(self, inputs: slice | Sequence[int]) -> Iterator[InputCount]:
+        """Return the count of each of some inputs."""
+        digests, dropped = self._digests.take(inputs), self._dropped.take(inputs)
+        return map(InputCount, self._byte_counts[inputs].tolist(), digests, dropped)
 
     def add(self, inputs: Sequence[int], byte_counts: NDArray[np.int64], digests: Digests) -> None:
         """Add to the counts of some inputs; an input may occur more than once."""

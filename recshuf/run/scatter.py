@@ -150,8 +150,8 @@ class Scatter:
 
     def _describe(self, inputs: Sequence[int]) -> SetDescription:
         """Return the description of a pile set; the counts of its inputs are final."""
-        names = self._task.source.inputs
-        sources = (SetSource(index, names[index].name, self._counts[index]) for index in inputs)
+        names = [self._task.source.inputs[index].name for index in inputs]
+        sources = map(SetSource, inputs, names, self._counts.take(inputs))
         return SetDescription(self._task.seed, tuple(sources), self._task.stream)
 
     def _seal_sets(self) -> None:

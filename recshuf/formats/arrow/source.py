@@ -12,7 +12,7 @@ import pyarrow.types as pt
 from recshuf.errors import InputError
 from recshuf.formats.arrow import MAGIC, MAGIC_FEATHER
 from recshuf.formats.arrow.dictionaries import Column, Dictionaries, count_dictionary_bytes, number_names
-from recshuf.formats.arrow.messages import FirstBatch, find_first_batch
+from recshuf.formats.arrow.messages import find_first_batch
 from recshuf.formats.arrow.saved import read_documents
 from recshuf.formats.arrow.sink import MOST_BATCH_BYTES, ArrowLayout
 from recshuf.formats.files import DAMAGED, check_memory, explained
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from recshuf.formats.parquet.metadata import RangeIndex
-    from recshuf.interfaces import Decoder, Fragment, InputFile, Metadata, ReadOptions
+    from recshuf.interfaces import Decoder, Fragment, InputFile, Metadata, ReadOptions, Table
 
 
 _HELD_BATCHES = 2
@@ -248,61 +248,74 @@ def _conform(
 
 
 def _look_into(file: InputFile, options: ReadOptions, known: Dictionaries) -> _File:
-    """Return what is known of an input: of the file format all but its values, of a stream or a table its first batch.
+    """Return what is known of a file: of the file format all but its values, of a stream its first batch.
 
-    One with dictionaries is read to its end, as they may change in it; a table that is read once is not read at all.
+    One with dictionaries is read to its end, as they may change in it.
     """
-    table, counts = file.table, list[int]()
-    is_file = table is not None or _is_file_format(file)
-    told = find_first_batch(file, is_file=is_file) if table is None else FirstBatch()
+    if file.table is not None:
+        return _look_into_table(file, file.table, options, known)
+    is_file = _is_file_format(file)
+    told = find_first_batch(file, is_file=is_file)
     what, needed = f"record batches of {format_size(told.body_bytes)}", _HELD_BATCHES * told.body_bytes
     check_memory(file.name, what, needed, options.memory_bytes, "raise --memory, or write shorter batches")
+    counts, first_rows, stored_bytes, size = list[int](), 0, 0, 0
     with _explained(file, lambda: f"row {sum(counts)}"):
         schema = _read_schema(file, is_file=is_file)
-        names = schema.names if options.columns is None else options.columns
-        fields = enumerate(schema)
-        dictionaries = [at for at, field in fields if pt.is_dictionary(field.type) and field.name in names]
-        batches = () if table is not None and table.is_once else _read_batches(file, is_file=is_file)
-        # The first batch of a choice from a table may be empty.
-        first = next((batch for batch in batches if batch.num_rows or table is None), None)
-        if dictionaries or (table is None and (is_file or not len(schema))):
+        dictionaries = _list_dictionaries(schema, options)
+        first = next(_read_batches(file, is_file=is_file), None)
+        if dictionaries or is_file or not len(schema):
             _scan(file, schema, counts, dictionaries, known, is_file=is_file)
-        first_rows, size = (0, 0) if first is None else (first.num_rows, first.nbytes)
-        if first is not None and table is None:
+        if first is not None:
             first.validate(full=True)
-            size = _count_dense(first)
-    rows = sum(counts)
-    if table is not None:
-        rows, counts = table.row_count or 0, [first_rows] if table.byte_count is None else []
-        size, first_rows = (size, first_rows) if table.byte_count is None else (table.byte_count, rows)
-        if first is not None and schema != dense_schema(schema):
-            size, first_rows = int(_measure_row(first) * first.num_rows), first.num_rows
-    else:
-        if first is not None and not counts:
-            share = (file.stamp.size if file.stamp else 1) / max(1, first.get_total_buffer_size())
-            rows, counts = max(first_rows, int(first_rows * share)), [first_rows] * (1 + (share > 2))
+            first_rows, stored_bytes, size = first.num_rows, first.nbytes, _count_dense(first)
+    rows, longest, is_single = sum(counts), max(counts, default=0), len(counts) <= 1
+    if first is not None and not counts:
+        share = (file.stamp.size if file.stamp else 1) / max(1, first.get_total_buffer_size())
+        rows, longest, is_single = max(first_rows, int(first_rows * share)), first_rows, share <= 2
+    row_bytes, batch_bytes = size / max(1, first_rows), int(longest * stored_bytes / max(1, first_rows))
+    byte_count = int(rows * row_bytes)
+    has_dictionary = any(map(_has_dictionary, schema.types))
+    if is_file and file.stamp and told.stored_bytes and longest and not (is_single or has_dictionary):
+        # Later rows may be longer; piles that are larger than planned are split, which costs a third of a run.
+        byte_count = max(byte_count, int(size * file.stamp.size / told.stored_bytes))
+    batch_rows = 0 if is_single else longest
+    return _describe(file, is_file, schema, rows, batch_rows, batch_bytes, row_bytes, byte_count, told.codec)
+
+
+def _look_into_table(file: InputFile, table: Table, options: ReadOptions, known: Dictionaries) -> _File:
+    """Return what is known of what a caller holds. It is read to its end if it has dictionaries, and not at all if only once."""
+    counts = list[int]()
+    with _explained(file, lambda: f"row {sum(counts)}"):
+        schema = _read_schema(file, is_file=True)
+        batches = () if table.is_once else table.batches()
+        # The first batch of a choice may be empty.
+        first = next((batch for batch in batches if batch.num_rows), None)
+        if dictionaries := _list_dictionaries(schema, options):
+            _scan(file, schema, counts, dictionaries, known, is_file=True)
+    rows, row_bytes = table.row_count or 0, 0.0
+    if table.byte_count is not None:
+        row_bytes = table.byte_count / max(1, rows)
+    if first is not None and (table.byte_count is None or schema != dense_schema(schema)):
+        row_bytes = _measure_row(first)
+    batch_bytes = int(first.num_rows * row_bytes) if first is not None and table.byte_count is None else 0
+    return _describe(file, True, schema, rows, 0, batch_bytes, row_bytes, int(rows * row_bytes), "none")
+
+
+def _describe(file: InputFile, is_file: bool, schema: pa.Schema, rows: int, *sizes: Any) -> _File:
     if rows and not len(schema):
         raise InputError(
             file.name, f"has {count_of(rows, 'row')} but no columns, so there is nothing to shuffle"
         )
-    row_bytes, longest = size / max(1, first_rows), max(counts, default=0)
-    batch_bytes = longest * (
-        row_bytes if table is not None or first is None else first.nbytes / max(1, first_rows)
-    )
-    byte_count, several = int(rows * row_bytes), longest if len(counts) > 1 else 0
-    if (
-        several
-        and told.stored_bytes
-        and is_file
-        and file.stamp
-        and not any(map(_has_dictionary, schema.types))
-    ):
-        # Later rows may be longer; piles that are larger than planned are split, which costs a third of a run.
-        byte_count = max(byte_count, int(size * file.stamp.size / told.stored_bytes))
     schema, index = settle(schema, rows)
     schema = schema if index is None else schema.append(pa.field(index.name, pa.int64()))
-    sizes = int(batch_bytes), row_bytes, byte_count
-    return _File(file, is_file, schema, index, rows, several, *sizes, told.codec)
+    return _File(file, is_file, schema, index, rows, *sizes)
+
+
+def _list_dictionaries(schema: pa.Schema, options: ReadOptions) -> list[int]:
+    """Return the places of chosen columns that are dictionaries."""
+    names = schema.names if options.columns is None else options.columns
+    fields = enumerate(schema)
+    return [at for at, field in fields if pt.is_dictionary(field.type) and field.name in names]
 
 
 def _scan(

@@ -66,7 +66,7 @@ def _list_sources(piles: StoredPiles, count: int) -> tuple[list[InputCount], lis
             # A large input is in several sets.
             counts.put(base + index, counts[base + index] + one)
             sets[base + index] = set_index
-    return [counts[index] for index in range(count)], sets
+    return [*counts.take(slice(None))], sets
 
 
 class PileSource(Source):

@@ -140,7 +140,7 @@ class Matching:
     extra: int = 0
     """Sampled records of the output without a match in the inputs."""
     duplicates: int = 0
-    """Sampled records of the output that equal another one; they were matched at random."""
+    """Sampled records of the output that have a match and equal another one; they were matched at random."""
 
 
 def match_records(
@@ -170,7 +170,7 @@ def match_records(
         share=0.5**level,
         missing=len(wanted) - len(matched),
         extra=len(present) - len(matched),
-        duplicates=_count_duplicates(present),
+        duplicates=int(np.count_nonzero(is_matched & _are_repeated(present))),
     )
 
 
@@ -198,14 +198,14 @@ def invert(permutation: NDArray[np.int64]) -> NDArray[np.int64]:
     return inverse
 
 
-def _count_duplicates(values: NDArray[np.uint64]) -> int:
-    """Return how many of the values, sorted, equal another one.
+def _are_repeated(values: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    """Tell of each of the values, sorted, whether it equals another one.
 
-    >>> _count_duplicates(np.array([1, 2, 2, 3, 3, 3]))
-    5
+    >>> _are_repeated(np.array([1, 2, 2])).tolist()
+    [False, True, True]
     """
     same = values[1:] == values[:-1]
-    return int(np.count_nonzero(np.append(same, False) | np.insert(same, 0, False)))
+    return np.append(same, False) | np.insert(same, 0, False)
 
 
 class ProvenanceReader:

@@ -141,7 +141,7 @@ def _join_columns(columns: Mapping[str, Any], schema: pa.Schema | None) -> pa.Ta
             arrays[name] = _to_array(name, values, fields.get(name))
         except UsageError:
             raise
-        except _PROBLEMS as error:
+        except (*_PROBLEMS, OSError) as error:  # of polars 1.33 and older
             raise UsageError(
                 f"column {name!r}: {_first_line(error)}; convert the values, or give an Arrow array"
             ) from error
@@ -164,10 +164,15 @@ def _to_array(name: str, values: Any, field: pa.Field | None) -> pa.Array | pa.C
     if not hasattr(values, "__array__"):
         return _build(name, values if isinstance(values, list | tuple) else list(values), field)
     kind = getattr(values, "dtype", None)
-    if hasattr(values, "__arrow_c_stream__") and not isinstance(kind, np.dtype):
+    is_stream = hasattr(values, "__arrow_c_stream__")
+    # Series of pandas 2 have no stream, and what `values` of a series gives neither.
+    is_pandas = hasattr(kind, "construct_array_type") and (
+        hasattr(getattr(values, "array", values), "__arrow_array__") or hasattr(kind, "categories")
+    )
+    if (is_stream or is_pandas) and not isinstance(kind, np.dtype):
         # A column of a data frame, which may have nulls that NumPy has no place for.
         _refuse_objects(name, kind)
-        return _copy(pa.table({name: pa.chunked_array(values)}))[name]
+        return _copy(pa.table({name: pa.chunked_array(values) if is_stream else pa.array(values)}))[name]
     return _copy_array(name, values, field)
 
 

@@ -112,6 +112,8 @@ def _explain(error: BaseException, name: str, place: str | None) -> InputError:
         return InputError(name, problem, place=place, remedy=DAMAGED)
     lacks = isinstance(error, pa.ArrowNotImplementedError)
     remedy = "Arrow lacks this; write the file without it" if lacks else DAMAGED
+    if "Expected all lists to be of size" in text and pa.__version__.startswith("25."):
+        remedy = f"null lists of a fixed size need pyarrow 26; without them, {DAMAGED}"
     return InputError(name, f"cannot be read as Parquet: {text[:300]}", place=place, remedy=remedy)
 
 

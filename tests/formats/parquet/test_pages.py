@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from recshuf.errors import InputError
@@ -54,8 +53,7 @@ def make_table() -> pa.Table:
 
 
 def check_every_value_is_kept(path: Path, expected: pa.Table) -> None:
-    """Make sure that pyarrow reads a file, and that alone and together with others it has the same rows."""
-    assert pq.read_table(path).equals(expected)
+    """Make sure that a file has the same rows alone and together with others."""
     source = open_source(path, path, path)
     assert read_alone(source, 1).equals(expected)
     joined = read_joined(source)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 BLOCK = 1 << 20
 LONGEST = 1 << 30
+READS_NULL_VECTORS = int(pa.__version__.split(".")[0]) >= 26
 
 
 def open_source(

@@ -187,6 +187,8 @@ def _add_remedy(error: click.ClickException) -> str:
         known = {param.name or "" for param in error.ctx.command.get_params(error.ctx)}
         if meant := find_meant(error.option_name.lstrip("-").replace("-", "_"), known):
             return f"No such option {error.option_name!r}; did you mean {flag_of(meant)}?"
+        if not error.possibilities:  # click 8.1 words it in another way
+            return f"No such option {error.option_name!r}; see {error.ctx.command_path} --help"
     message = error.format_message()
     if not isinstance(error, click.UsageError) or error.ctx is None or not message.endswith("."):
         return message

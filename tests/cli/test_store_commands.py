@@ -124,7 +124,7 @@ SLIPS: dict[str, list[tuple[int, str, str]]] = {
     "store": [
         (2, "store", "no command; usage: recshuf store info|verify|compact|drop STORE"),
         (2, "store info .", "is no pile store, but holds some; name one: store\n"),
-        (2, "store inf store", "Did you mean 'info'"),
+        (2, "store inf store", "No such command 'inf'"),
         (2, "store list", "No such command 'list'; see recshuf store --help"),
         (2, "store info store --list", "No such option '--list'; see recshuf store info --help"),
         (2, "window store --keep-records -1", "--keep-records=-1: give an integer"),

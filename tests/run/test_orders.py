@@ -160,7 +160,8 @@ def test_a_sample_of_any_size_is_the_first_records(tmp_path: Path, way: str, mon
     whole = sort_places(counts, SEED)
     keys = draw_keys(SEED, [(0, 0, 70), (1, 0, 20)])
     piles = WAYS[way].get("pile_count", 8)
-    ends = np.cumsum(np.bincount((keys >> np.uint64(32)) * np.uint64(piles) >> np.uint64(32)))
+    places = (keys >> np.uint64(32)) * np.uint64(piles) >> np.uint64(32)
+    ends = np.cumsum(np.bincount(places.astype(np.int64)))
     change_plans(monkeypatch, **{"pile_count": 8} | WAYS[way])
     for size in sorted(
         {0, 1, 89, 90, 91, *(end + more for end in some(ends[:8].tolist()) for more in (-1, 0, 1))}

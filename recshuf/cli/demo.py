@@ -57,9 +57,9 @@ def _make_inputs(folder: Path) -> None:
     """Write one file for each label, always with the same bytes."""
     folder.mkdir(parents=True)
     for number, label in enumerate(LABELS):
-        pq.write_table(
-            _make_table(number, label), folder / f"{number}-{label}s.parquet", row_group_size=_ROW_GROUP_ROWS
-        )
+        # Opened here: the library takes no names that are not UTF-8.
+        with (folder / f"{number}-{label}s.parquet").open("wb") as file:
+            pq.write_table(_make_table(number, label), file, row_group_size=_ROW_GROUP_ROWS)
 
 
 def _make_table(number: int, label: str) -> pa.Table:

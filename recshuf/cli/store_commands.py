@@ -183,7 +183,6 @@ def _refuse_nothing(context: click.Context) -> None:
 
 
 def _info(store: StorePlace, as_json: bool, verbose: bool) -> None:  # noqa: ARG001 - `main` reads it
-    """Print what STORE holds."""
     from recshuf.piles.kept.upkeep import describe_store
     from recshuf.system.units import format_size
 
@@ -232,10 +231,6 @@ def _format_time(seconds: float) -> str:
 
 
 def _verify(store: StorePlace, quiet: bool, verbose: bool) -> None:  # noqa: ARG001 - as above
-    """Check all records of STORE against its checksums.
-
-    Exit code 0: whole; 1: damaged, or a file cannot be read; 2: wrong usage.
-    """
     from recshuf.piles.kept.upkeep import describe_store, verify_store
     from recshuf.system.units import count_of
 
@@ -253,20 +248,12 @@ def _verify(store: StorePlace, quiet: bool, verbose: bool) -> None:  # noqa: ARG
 
 
 def _drop(store: StorePlace, verbose: bool) -> None:  # noqa: ARG001 - as above
-    """Delete STORE, also a damaged one.
-
-    It is an error while a process reads or writes it.
-    """
     from recshuf.piles.kept.upkeep import drop_store
 
     drop_store(store)
 
 
 def _compact(store: StorePlace, sets: int, quiet: bool, verbose: bool) -> None:  # noqa: ARG001 - as above
-    """Join small sets of STORE.
-
-    It then loads faster. Time slices of a window that follow each other become one.
-    """
     from recshuf.api import runs
     from recshuf.system.units import count_of
 
@@ -341,23 +328,33 @@ def _run_on(
 _SETS = click.Option(
     ["--sets"], type=int, default=16, metavar="N", help="Number of sets at most. Default: 16."
 )
-_STORE_COMMANDS: dict[Callable[..., None], list[click.Option]] = {
-    _info: [click.Option(["--json", "as_json"], is_flag=True, help="Print JSON.")],
-    _verify: [make_quiet_option(HELP_OF_QUIET_RESULT)],
-    _drop: [],
-    _compact: [_SETS, make_quiet_option()],
+_HELP_OF_VERIFY = """Check all records of STORE against its checksums.
+
+Exit code 0: whole; 1: damaged, or a file cannot be read; 2: wrong usage."""
+_HELP_OF_DROP = """Delete STORE, also a damaged one.
+
+It is an error while a process reads or writes it."""
+_HELP_OF_COMPACT = """Join small sets of STORE.
+
+It then loads faster. Time slices of a window that follow each other become one."""
+_AS_JSON = click.Option(["--json", "as_json"], is_flag=True, help="Print JSON.")
+_STORE_COMMANDS: dict[Callable[..., None], tuple[str, list[click.Option]]] = {
+    _info: ("Print what STORE holds.", [_AS_JSON]),
+    _verify: (_HELP_OF_VERIFY, [make_quiet_option(HELP_OF_QUIET_RESULT)]),
+    _drop: (_HELP_OF_DROP, []),
+    _compact: (_HELP_OF_COMPACT, [_SETS, make_quiet_option()]),
 }
 store_command = click.Group(
     "store",
     [
         click.Command(
-            run.__name__[1:], HELP_SETTINGS, partial(_run_on, run), help=run.__doc__,
+            run.__name__[1:], HELP_SETTINGS, partial(_run_on, run), help=text,
             params=[
                 click.Argument(["store"], type=GivenPath()), *options, make_option("endpoint_url"), make_option("storage_options"),
                 make_verbose_option(),
             ],
         )
-        for run, options in _STORE_COMMANDS.items()
+        for run, (text, options) in _STORE_COMMANDS.items()
     ],
     context_settings=HELP_SETTINGS,
     invoke_without_command=True,

@@ -7,6 +7,7 @@ import os
 import tempfile
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -26,16 +27,17 @@ def test_every_step_is_told_and_its_files_are_there(
     monkeypatch.setattr(demo, "ROWS_PER_LABEL", 1000)
     if not has_pillow:
         monkeypatch.setattr(demo, "find_spec", lambda _: None)
-    done, folder = call("demo", "-o", tmp_path / "demo"), tmp_path / "demo"
-    lines = done.stdout.decode().splitlines()
+    folder = tmp_path / ("demo" if has_pillow else os.fsdecode(b"demo\xff"))
+    lines = os.fsdecode(call("demo", "-o", folder).stdout).splitlines()
     steps = [line for line in lines if line[0].isdigit()]
+    shown = str(folder).encode("utf-8", "replace").decode()
     assert [line.split(".")[0] for line in steps] == ["1", "2", "3", "4", "5"]
-    assert f"equal: {folder}/shuffled holds 2,000 records of 2 inputs" in steps[2]
-    assert f"{folder}/shuffled looks uniformly random" in lines[-2]
+    assert f"equal: {shown}/shuffled holds 2,000 records of 2 inputs" in steps[2]
+    assert f"{shown}/shuffled looks uniformly random" in lines[-2]
     assert ("install recshuf[report]" in lines[-1]) != (folder / "picture.png").exists()
     assert (folder / "picture.png").exists() <= has_pillow
     for name, kinds in (("sorted", 1), ("shuffled", 2)):
-        tables = [pq.read_table(path) for path in (folder / name).glob("*.parquet")]
+        tables = [pq.read_table(pa.OSFile(os.fsencode(path))) for path in (folder / name).glob("*.parquet")]
         assert sum(table.num_rows for table in tables) == 2000
         assert all(len(table["label"].unique()) == kinds for table in tables)
 

@@ -57,6 +57,12 @@ def test_help_names_every_command_and_says_in_words_what_an_option_takes(call: R
         assert not [line for line in shown.splitlines() if line.endswith("]") and "  [" in line]
 
 
+def test_help_is_whole_without_docstrings(call: Run, run: Run) -> None:
+    for words in (("store",), ("store", "compact")):
+        shown = run(*words, "--help", env=os.environ | {"PYTHONOPTIMIZE": "2"}).stdout
+        assert shown == call(*words, "--help").stdout
+
+
 def test_commands_that_write_no_shards_promise_nothing_of_shards(call: Run) -> None:
     for command in ("scatter", "window", "check", "picture", "verify"):
         text = " ".join(call(command, "--help").stdout.decode().split())

@@ -16,7 +16,7 @@ from recshuf.errors import ConversionError, UsageError
 from recshuf.formats.parquet import PAGE_CHECKSUMS
 from recshuf.formats.parquet.annotations import take_marks
 from recshuf.formats.parquet.metadata import settle_copies
-from recshuf.formats.parquet.types import dense_schema, fit_index, held_type, leaf_types, widen_indices
+from recshuf.formats.parquet.types import dense_schema, fit_index, held_type, leaf_types, null_bits, widen_indices
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -289,11 +289,19 @@ def _trial(table: pa.Table, *, use_dictionary: bool = False) -> list[pq.ColumnCh
     return [metadata.row_group(0).column(leaf) for leaf in range(metadata.num_columns)]
 
 
+def _find_row_bytes(table: pa.Table, chunks: Iterable[pq.ColumnChunkMetaData]) -> float:
+    """Return the memory of a row, given plain column chunks: nulls take as much as other values, but none in a file."""
+    sizes, rows = (chunk.total_uncompressed_size for chunk in chunks), max(1, table.num_rows)
+    stored = [sum(itertools.islice(sizes, sum(1 for _ in leaf_types(kind)))) for kind in table.schema.types]
+    held = (rows * null_bits(kind) / 8 for kind in table.schema.types)
+    return max(1.0, sum(map(max, stored, held))) / rows
+
+
 class FirstRows:
     """Finds row-group size and dictionary columns from the first rows of a shard alone.
 
-    The Parquet size of a few rows determines the sample, and the sample the rest. Sizes come from writing rows to memory,
-    so they depend on values and not on batches.
+    The size of a few rows determines the sample, and the sample the rest. Sizes come from writing rows to memory, and
+    those of nulls from types, so they depend on values and not on batches.
     """
 
     def __init__(self) -> None:
@@ -317,7 +325,7 @@ class FirstRows:
             if less.total_uncompressed_size < _DICTIONARY_GAIN * chunk.total_uncompressed_size
         ]
         rows = int(table.num_rows)
-        row_bytes = max(1, sum(chunk.total_uncompressed_size for chunk in plain)) / max(1, rows)
+        row_bytes = _find_row_bytes(table, plain)
         if self._steps == 1:
             return max(rows, min(int(_SAMPLE_BYTES / row_bytes), _SAMPLE_ROWS))
         cost = RowCost(row_bytes, scratch_row_bytes(plain, rows))

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 _DENSE = {"string_view": pa.large_string(), "binary_view": pa.large_binary()}
 _HELD = {"date64[ms]": pa.date32(), "time32[s]": pa.time32("ms")}
 
+_OFFSET_BITS = 32
+
 
 def is_extension(kind: pa.DataType) -> bool:
     return isinstance(kind, pa.BaseExtensionType)
@@ -105,6 +107,24 @@ def leaf_types(kind: pa.DataType) -> Iterator[pa.DataType]:
         yield kind
     for child in children:
         yield from leaf_types(child.type)
+
+
+def null_bits(kind: pa.DataType) -> int:
+    """Return the bits that a null takes in an Arrow array, beside its validity.
+
+    >>> null_bits(pa.list_(pa.float32(), 3))
+    96
+    """
+    if is_extension(kind):
+        return null_bits(kind.storage_type)
+    if pa.types.is_struct(kind):
+        return sum(null_bits(child.type) for child in kind)
+    if pa.types.is_fixed_size_list(kind):
+        return int(kind.list_size) * null_bits(kind.value_type)
+    try:
+        return int(kind.bit_width)
+    except ValueError:
+        return 0 if pa.types.is_null(kind) else _OFFSET_BITS
 
 
 def is_joinable(kind: pa.DataType) -> bool:

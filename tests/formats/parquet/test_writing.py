@@ -116,14 +116,28 @@ def test_dictionaries_follow_the_inputs_but_not_where_the_writer_gave_up(tmp_pat
     assert dictionaries_of(write_all(plain, tmp_path / "plain out.parquet")) == [False] * 4
 
 
-def test_conversions_fill_row_groups_by_bytes(tmp_path: Path) -> None:
-    table = pa.table({"a": pa.array([bytes(1 << 16)] * 100, pa.binary(1 << 16))})
+ROW_BYTES = 1 << 16
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        (bytes(ROW_BYTES), pa.binary(ROW_BYTES)),
+        (None, pa.binary(ROW_BYTES)),
+        (None, pa.struct([("x", pa.list_(pa.float64(), ROW_BYTES // 16)), ("y", pa.binary(ROW_BYTES // 2))])),
+        (None, pa.fixed_shape_tensor(pa.int16(), (ROW_BYTES // 2,))),
+    ],
+    ids=str,
+)
+def test_conversions_fill_row_groups_by_bytes(tmp_path: Path, value: bytes | None, kind: pa.DataType) -> None:
+    """Nulls take the memory of values, though none in a file."""
+    table = pa.table({"a": pa.array([value] * 100, kind)})
     target = FORMAT.open_target(table.schema, None, WriteOptions(compression="none"))
     with target.open(tmp_path / "out.parquet", 1) as sink:
         for _ in range(25):
             sink.write(table.to_batches()[0])
     rows = group_rows(tmp_path / "out.parquet")
-    assert rows[0] == rows[1] == pytest.approx((64 << 20) / (1 << 16), rel=0.05)
+    assert rows[0] == rows[1] == pytest.approx((64 << 20) / ROW_BYTES, rel=0.05)
     assert sum(rows) == 2500
 
 

@@ -16,7 +16,14 @@ from recshuf.errors import ConversionError, UsageError
 from recshuf.formats.parquet import PAGE_CHECKSUMS
 from recshuf.formats.parquet.annotations import take_marks
 from recshuf.formats.parquet.metadata import settle_copies
-from recshuf.formats.parquet.types import dense_schema, fit_index, held_type, leaf_types, null_bits, widen_indices
+from recshuf.formats.parquet.types import (
+    dense_schema,
+    fit_index,
+    held_type,
+    leaf_types,
+    null_bits,
+    widen_indices,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -291,10 +298,12 @@ def _trial(table: pa.Table, *, use_dictionary: bool = False) -> list[pq.ColumnCh
 
 def _find_row_bytes(table: pa.Table, chunks: Iterable[pq.ColumnChunkMetaData]) -> float:
     """Return the memory of a row, given plain column chunks: nulls take as much as other values, but none in a file."""
-    sizes, rows = (chunk.total_uncompressed_size for chunk in chunks), max(1, table.num_rows)
-    stored = [sum(itertools.islice(sizes, sum(1 for _ in leaf_types(kind)))) for kind in table.schema.types]
+    sizes, rows = (chunk.total_uncompressed_size for chunk in chunks), max(1, int(table.num_rows))
+    stored: list[float] = [
+        sum(itertools.islice(sizes, sum(1 for _ in leaf_types(kind)))) for kind in table.schema.types
+    ]
     held = (rows * null_bits(kind) / 8 for kind in table.schema.types)
-    return max(1.0, sum(map(max, stored, held))) / rows
+    return max(1.0, sum(max(pair) for pair in zip(stored, held, strict=True))) / rows
 
 
 class FirstRows:

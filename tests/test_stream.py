@@ -122,6 +122,17 @@ def test_nothing_is_left_of_a_reader_that_is_dropped_in_a_cycle_or_at_its_end(
     )
 
 
+def test_records_of_one_value_become_a_table_part_by_part(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """A table may take many times the memory of lines: here each has one of 20 fields."""
+    spill(monkeypatch, pile_count=2, region_piles=1, pile_bytes=2000)
+    lines = [f'{{"value": {row % 100 == 0:d}, "f{row % 20}": {row}}}\n' for row in range(1000)]
+    (tmp_path / "in.jsonl").write_text("".join(lines))
+    whole = recshuf.stream(tmp_path / "in.jsonl", seed=1, group_by="value").read_all()
+    assert len(whole) == 1000
+    assert max(batch.num_rows for batch in whole.to_batches()) * len("".join(lines)) / 1000 < 2000
+    assert [row for row in whole["f1"].to_pylist() if row] == [row for row in range(1000) if row % 20 == 1]
+
+
 def test_an_error_of_the_second_pass_keeps_its_class_and_frees_all(spilled, tmp_path: Path):
     reader = spilled()
     (file,) = list_spilled(tmp_path / "tmp")

@@ -216,13 +216,28 @@ class Gather:
         """Tell whether a run exceeds the plan because of a record, or of those of one value. It must be alone in memory."""
         return run.byte_count > self._plan.pile_bytes
 
+    def _decode_parts(self, batch: pa.RecordBatch, content: Content) -> Iterator[Chunk]:
+        """Yield native records in table form, a part as large as a pile at a time: a table may take many times as much.
+
+        The last part has the content of all.
+        """
+        if self._decoder is None:
+            yield batch, content
+            return
+        count, size = batch.num_rows, max(1, count_bytes(batch))
+        rows = max(1, count * self._plan.pile_bytes // size)
+        *starts, last = range(0, max(1, count), rows)
+        for start in starts:
+            yield self._decoder.decode(batch.slice(start, rows)), Content()
+        yield self._decoder.decode(batch.slice(last)), content
+
     def _order(self, bounds: Sequence[int], loaders: Pool) -> Iterator[Chunk]:
         """Yield the records of consecutive shards in shuffled order, ordering some runs ahead."""
         ahead: deque[Future[list[Chunk]]] = deque()
 
         def submit(run: GroupRange, *, is_giant: bool = False) -> Future[list[Chunk]]:
-            load = partial(load_chunks, is_giant=is_giant)
-            return loaders.submit(load, run, _find_edges(run, bounds), self._decoder)
+            load, decoder = partial(load_chunks, is_giant=is_giant), None if is_giant else self._decoder
+            return loaders.submit(load, run, _find_edges(run, bounds), decoder)
 
         try:
             for run in iterate_ranges(self._groups, bounds[0], bounds[-1], self._largest_bytes):
@@ -235,7 +250,8 @@ class Gather:
                     yield from ahead.popleft().result()
                 if isinstance(run, GroupRange):
                     with self._giants:
-                        yield from submit(run, is_giant=True).result()
+                        for batch, content in submit(run, is_giant=True).result():
+                            yield from self._decode_parts(batch, content)
                 else:
                     run.close()
             while ahead:

@@ -54,6 +54,16 @@ def test_a_store_in_a_bucket_is_gathered_and_loaded_as_one_on_a_disk(
     assert local.to_pylist() == [stores[1][3], stores[1][len(stores[1]) - 1]]
 
 
+def test_a_writer_that_has_uploaded_nothing_asks_nothing_when_it_is_left(bucket: AnyBucket) -> None:
+    """At the exit of the interpreter, when most are left, no request can be made."""
+    writer = recshuf.PileWriter(f"{bucket.url}/store", "a", seed=5, piles=4, buffer_bytes=1)
+    writer.write(TABLE)
+    bucket.proxy.clear()
+    del writer
+    assert bucket.proxy.requests == []
+    write(f"{bucket.url}/store", "a", TABLE, seed=5)
+
+
 def read_batches(store: Any, epoch: int, first_step: int = 0, **options: Any) -> list[Any]:
     loader = recshuf.PileLoader(store, 32, epoch=epoch, drop_last=False, output="arrow", **options)
     loader.seek(epoch, first_step)

@@ -237,7 +237,11 @@ def run_threads(
                 stop()
                 for future in futures:
                     future.cancel()
-    done = [future for future in futures if not future.cancelled()]
-    errors = [error for future in done if (error := future.exception()) is not None]
-    if errors:
-        raise min(errors, key=lambda error: isinstance(error, Stopped))
+    errors = [one.exception() for one in futures if not one.cancelled() and one.exception()]
+    first = min(errors, key=lambda error: isinstance(error, Stopped), default=None)
+    del futures, errors
+    try:
+        if first is not None:
+            raise first
+    finally:
+        del first

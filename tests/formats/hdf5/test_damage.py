@@ -6,6 +6,7 @@ import gc
 import os
 import shutil
 import zlib
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ import h5py
 import numpy as np
 import pytest
 
+import recshuf
 from recshuf.errors import InputError, UnavailableInputError
 from recshuf.formats.hdf5.contents import close_file, open_file, reading
 from recshuf.interfaces import InputFile
@@ -429,3 +431,23 @@ def test_a_file_that_changes_is_refused_and_one_that_loses_its_name_is_read_to_t
     said = "changed while it was read" if is_begun else ""
     with pytest.raises(InputError, match=rf"in\.h5: {said}"):
         [list(fragment.batches()) for fragment in fragments]
+
+
+def test_a_damaged_file_is_closed_with_its_error(tmp_path: Path) -> None:
+    """Not by a collection of garbage: until then, HDF5 would refuse to write it anew."""
+    path = tmp_path / "in.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", data=np.arange(100), chunks=(10,), compression="gzip")
+        chunk = file["x"].id.get_chunk_info(3)
+    content = bytearray(path.read_bytes())
+    content[chunk.byte_offset : chunk.byte_offset + chunk.size] = bytes(chunk.size)
+    path.write_bytes(content)
+    gc.disable()
+    try:
+        with suppress(InputError):
+            recshuf.shuffle(path, tmp_path / "out.h5")
+            pytest.fail("it is read")
+        with h5py.File(path, "w"):
+            pass
+    finally:
+        gc.enable()

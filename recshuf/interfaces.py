@@ -818,6 +818,8 @@ class Traits:
     """File name suffixes without compression: ``(".jsonl", ".ndjson")``. Shards get the first one."""
     compressions: tuple[str, ...] = ("none",)
     """Its values of `--compression`."""
+    more_compressions: tuple[tuple[str, str], ...] = ()
+    """Further ones, each with what is to be installed for it."""
     companion_suffixes: tuple[str, ...] = ()
     """Suffixes of further files, without which a file of the first suffix cannot be read: ``x.idx`` of ``x.bin``. They have its
     name but for the suffix. `Format.recognises` is asked for the first one, which a sink writes beside its path, as all others.

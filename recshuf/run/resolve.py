@@ -501,9 +501,10 @@ def _choose_output(job: Job, destination: Destination | None, inputs: Inputs, to
     if write.compression is None:
         write = replace(write, compression=_choose_compression(destination, inputs, to))
     elif write.compression not in to.traits.compressions:
+        missing = dict(to.traits.more_compressions).get(write.compression)
         raise UsageError(
-            f"--compression {write.compression} is not possible for {to.traits.name}; choose one of "
-            f"{', '.join(to.traits.compressions)}"
+            f"--compression {write.compression} is not possible for {to.traits.name}"
+            f"{f' without {missing}; install it, or' if missing else ';'} choose one of {', '.join(to.traits.compressions)}"
         )
     if destination is not None and not is_directory:
         write = replace(write, file_name=destination.name)

@@ -38,8 +38,12 @@ def list_places(size: int) -> Iterator[int]:
         place = 2 * place or _FIRST_BLOCK
 
 
+PLUGINS = "recshuf[hdf5plugin]"
+_PLUGIN_COMPRESSIONS = ("zstd", "lz4")
+
+
 def list_compressions() -> tuple[str, ...]:
-    return ("none", "gzip", "lzf", *(("zstd", "lz4") if has_plugins() else ()))
+    return ("none", "gzip", "lzf", *(_PLUGIN_COMPRESSIONS if has_plugins() else ()))
 
 
 def has_plugins() -> bool:
@@ -57,6 +61,7 @@ class Hdf5Format(Format):
             "hdf5",
             (".h5", ".hdf5", ".hdf", ".he5", ".h5ad"),
             list_compressions(),
+            more_compressions=tuple((name, PLUGINS) for name in _PLUGIN_COMPRESSIONS),
             read_options=frozenset({"first_metadata", "widens"}),
             options=(DATASETS, KEEP_OTHERS, OTHERS),
             libraries=("h5py", "deflate"),

@@ -24,7 +24,7 @@ from h5py import h5p, h5z
 
 from recshuf.dataclass import dataclass
 from recshuf.errors import InputError, UsageError
-from recshuf.formats.hdf5 import has_plugins, list_compressions
+from recshuf.formats.hdf5 import PLUGINS, has_plugins, list_compressions
 from recshuf.formats.hdf5.types import find_chunk
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def refuse_unknown_filters(plist: h5p.PropDCID, name: str, place: str) -> None:
     for code, _, _, label in missing:
         if not h5z.filter_avail(code):
             problem = f"the filter {_name_filter(code, label)} ({code}) is not installed"
-            remedy = "install recshuf[hdf5plugin], which has the common ones"
+            remedy = f"install {PLUGINS}, which has the common ones"
             raise InputError(name, problem, place=place, remedy=remedy)
 
 

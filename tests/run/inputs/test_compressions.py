@@ -19,6 +19,7 @@ import zstandard
 
 import recshuf
 from recshuf.errors import InputError, UsageError
+from recshuf.formats import load_format
 from tests.support.formats.format_tools import OneWayReader, OneWayWriter, decompress_file
 from tests.support.numbered_files import write_hdf5
 
@@ -184,3 +185,19 @@ def test_a_level_that_a_compression_lacks_is_refused_for_every_format(tmp_path: 
             with pytest.raises(UsageError, match=f"compression {compression}: .*{problem}"):
                 recshuf.shuffle("-", f"{tmp_path}/{output}", stdin=io.BytesIO(LINES), compression=compression)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_compression_that_a_package_adds_names_the_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("recshuf.formats.hdf5.find_spec", lambda _: None)
+    monkeypatch.setitem(vars(load_format("hdf5")), "traits", type(load_format("hdf5"))().traits)
+    (tmp_path / "in.jsonl").write_bytes(LINES)
+    for name in ("zstd", "lz4"):
+        problem = r"not possible for hdf5 without recshuf\[hdf5plugin\]; install it, or choose one of none, gzip, lzf$"
+        with pytest.raises(UsageError, match=f"^compression {name} is {problem}"):
+            recshuf.shuffle(tmp_path / "in.jsonl", tmp_path / "out.h5", compression=name)
+    with pytest.raises(
+        UsageError, match="compression bz2 is not possible for hdf5; choose one of none, gzip"
+    ):
+        recshuf.shuffle(tmp_path / "in.jsonl", tmp_path / "out.h5", compression="bz2")

@@ -12,6 +12,7 @@ from recshuf.errors import UsageError
 from recshuf.interfaces import ReadOptions, TableName, WriteOptions
 from recshuf.job.features import Feature, GroupBy, Mixture, SplitFiles, describe_feature
 from recshuf.job.options import LOCAL, OPTIONS, PROCESSES, Options, check_engine
+from recshuf.job.plan import MAX_SHARDS
 from recshuf.job.sizing import count_whole
 from recshuf.piles.layout import SPILL_COMPRESSIONS
 from recshuf.records.keys import MAX_PILES, MAX_SEED
@@ -89,7 +90,7 @@ class Job:
         _check("--piles", self.options["piles"], 1, MAX_PILES)
         _check("--max-record-bytes", self.read.max_record_bytes, 1, 2**32 - 1)
         if self.cut is not None:
-            _check("--shards", self.cut.shards, 1, 10**6)
+            _check("--shards", self.cut.shards, 1, MAX_SHARDS)
             _check("--shard-records", self.cut.shard_records, 1, None)
             _check("--shard-bytes", self.cut.shard_bytes, 1, None)
         if self.options["spill_compression"] not in (None, *SPILL_COMPRESSIONS):

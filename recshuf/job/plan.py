@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from recshuf.dataclass import dataclass
+from recshuf.errors import UsageError
 from recshuf.records.keys import MAX_PILES
 from recshuf.records.split import apportion
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+MAX_SHARDS = 10**6
 _UNKNOWN = -1
 
 
@@ -284,11 +286,16 @@ def count_shards(cut: Cut, record_count: int | None, output_bytes: int | None) -
         sizes = [] if total is None else apportion(total, cut.shares)
         whole = replace(cut, shares=())
         return sum_known(count_shards(whole, size, size) for size in sizes) if sizes else None
-    if cut.shard_records is not None:
-        return None if record_count is None else max(1, -(-record_count // cut.shard_records))
-    if cut.shard_bytes is None:
+    total, size = (record_count, cut.shard_records) if cut.shard_records else (output_bytes, cut.shard_bytes)
+    if size is None:
         raise ValueError("a cut needs one of its fields")
-    return None if output_bytes is None else max(1, -(-output_bytes // cut.shard_bytes))
+    count = None if total is None else max(1, -(-total // size))
+    if count is not None and count > MAX_SHARDS:
+        flag, remedy = "--shard-bytes", "give more, with a unit, such as 512MB"
+        if cut.shard_records:
+            flag, remedy = "--shard-records", "give more"
+        raise UsageError(f"{flag} {size}: makes {count:,} shards, and {MAX_SHARDS:,} are possible; {remedy}")
+    return count
 
 
 def cut_parts(cut: Cut, sizes: Sequence[int], output_bytes: int) -> list[list[int]]:

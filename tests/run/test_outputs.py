@@ -6,12 +6,13 @@ import json
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
 import recshuf
-from recshuf.errors import DiskFullError, OutputError
+from recshuf.errors import DiskFullError, OutputError, UsageError
 from recshuf.output.manifest import manifest_path
 from recshuf.system import files as page_cache
 from recshuf.system.memory import available_bytes
@@ -175,3 +176,19 @@ def test_the_manifest_tells_types_that_people_know(tmp_path: Path):
     recshuf.shuffle(path, f"{tmp_path}/out/")
     schema = json.loads(manifest_path(tmp_path / "out").read_text())["schema"]
     assert [field["type"].count("float") for field in schema] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("cut", "remedy"),
+    [
+        ({"shard_bytes": 1}, "give more, with a unit, such as 512MB"),
+        ({"shard_records": 1}, "give more"),
+    ],
+    ids=str,
+)
+def test_millions_of_shards_are_refused(tmp_path: Path, cut: dict[str, Any], remedy: str) -> None:
+    (tmp_path / "in.txt").write_bytes(b"\n" * 1_000_002)
+    (name,) = cut
+    with pytest.raises(UsageError, match=rf"^{name} 1: makes 1,00\d,\d\d\d shards, and 1,000,000 .*; {remedy}$"):
+        recshuf.shuffle(tmp_path / "in.txt", f"{tmp_path}/out/", **cut)
+    assert os.listdir(tmp_path) == ["in.txt"]

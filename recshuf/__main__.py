@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -30,5 +31,18 @@ def _stop(number: int, _: FrameType | None) -> NoReturn:
     os._exit(128 + number)
 
 
+def _is_nested() -> bool:
+    """Tell whether a program runs this as a module, by `runpy` or `%run -m` in a notebook, and goes on after it."""
+    try:
+        sys._getframe(4)  # noqa: SLF001 - below `python -m` there are this function, the module and two frames of runpy
+    except ValueError:
+        return False
+    return True
+
+
 if __name__ == "__main__":
+    if _is_nested():
+        from recshuf.cli.main import main
+
+        sys.exit(main())
     run()

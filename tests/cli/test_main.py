@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -112,3 +114,20 @@ class TestErrors:
         with os.fdopen(writer, "wb") as pipe:
             result = run(lines, *arguments, capture_output=False, stdout=pipe, stderr=subprocess.PIPE)
         assert (result.returncode, result.stderr) == (141, b"")
+
+    def test_a_program_that_runs_it_as_a_module_goes_on(self) -> None:
+        """As `%run -m` in a notebook does."""
+        code = """
+            import runpy, sys
+            for arguments, code in (("--version", 0), ("--no-such-option", 2)):
+                sys.argv = ["recshuf", arguments]
+                try:
+                    runpy.run_module("recshuf", run_name="__main__", alter_sys=True)
+                except SystemExit as done:
+                    assert done.code == code
+            print("goes on")
+        """
+        command = [sys.executable, "-c", textwrap.dedent(code)]
+        done = subprocess.run(command, capture_output=True, check=True, timeout=60)
+        assert done.stdout.splitlines()[-1] == b"goes on"
+        assert b"No such option" in done.stderr

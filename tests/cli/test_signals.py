@@ -78,7 +78,7 @@ class TestSignals:
         """The process signals itself when it looks for the module, a part of which may be loaded then, and only once."""
         (tmp_path / "in.jsonl").write_text('{"a": 1}\n')
         code = f"""
-            import os, runpy, sys
+            import os, sys
             class Signaller:
                 def find_spec(self, name, *_):
                     if name == {module!r}:
@@ -87,7 +87,8 @@ class TestSignals:
                         os.kill(os.getpid(), {int(number)})
             struck = []
             sys.meta_path.insert(0, Signaller())
-            runpy.run_module("recshuf", run_name="__main__")
+            from recshuf.__main__ import run
+            run()
         """
         command = [sys.executable, "-c", textwrap.dedent(code), "in.jsonl", "-o", "out.parquet"]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False, timeout=DEADLINE)

@@ -122,6 +122,13 @@ def wrap_values(values: NDArray[Any], kind: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
 
 
+def wrap_bytes(data: NDArray[Any], offsets: NDArray[np.integer]) -> pa.LargeBinaryArray:
+    """Return bytes as values, given where each begins and the last one ends, without a copy."""
+    ends = np.ascontiguousarray(offsets, np.int64)
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(data)]
+    return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(ends) - 1, buffers, null_count=0)
+
+
 def count_bytes(batch: pa.RecordBatch) -> int:
     """Return the bytes of the rows of a batch: values, offsets and validity.
 

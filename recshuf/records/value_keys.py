@@ -19,7 +19,7 @@ import xxhash
 from numpy.random import SeedSequence
 
 from recshuf.dataclass import dataclass
-from recshuf.records.arrays import view_offsets
+from recshuf.records.arrays import view_offsets, wrap_bytes
 from recshuf.records.batch import split_ranges
 from recshuf.records.hashing import hash_rows
 from recshuf.records.key_makers import VALUE_WORDS, KeyedRows, KeyMaker
@@ -133,8 +133,7 @@ class ValueKeys:
             if field.null_count:
                 joined[_find_nulls(field), place] = 0
         edges = np.arange(len(joined) + 1, dtype=np.int64) * (16 * len(texts))
-        buffers = [None, pa.py_buffer(edges), pa.py_buffer(joined)]
-        return hash_texts(pa.Array.from_buffers(pa.large_binary(), len(joined), buffers), self._hash_seed)
+        return hash_texts(wrap_bytes(joined, edges), self._hash_seed)
 
 
 def without_value(texts: Sequence[pa.LargeBinaryArray]) -> NDArray[np.bool_] | None:

@@ -18,9 +18,9 @@ import pyarrow.types as pt
 from recshuf.dataclass import dataclass
 from recshuf.errors import ConversionError
 from recshuf.formats.csv.quotes import Dialect, QuoteScanner
-from recshuf.formats.lines.cutting import make_batch, view_records
+from recshuf.formats.lines.cutting import view_records
 from recshuf.formats.values import PER_SECOND, check_times, find_invalid, has_factor
-from recshuf.records.arrays import storage_of
+from recshuf.records.arrays import storage_of, wrap_bytes
 from recshuf.records.conforming import plain_decimals
 
 if TYPE_CHECKING:
@@ -73,13 +73,11 @@ def encode_records(batch: pa.RecordBatch, delimiter: bytes) -> pa.LargeBinaryArr
         csv.write_csv(_with_plain_decimals(batch), output, options)
     except pa.ArrowInvalid as error:
         raise _explain(batch, error) from error
-    written = output.getvalue()
-    ends = QuoteScanner(Dialect(delimiter, b'"')).find_all(np.frombuffer(written, np.uint8))
-    offsets = np.append(0, ends)
+    data = np.frombuffer(output.getvalue(), np.uint8)
+    offsets = np.append(0, QuoteScanner(Dialect(delimiter, b'"')).find_all(data))
     if offsets.size != batch.num_rows + 1:
         raise RuntimeError(f"{batch.num_rows} rows were written as {offsets.size - 1} records")
-    buffers = [None, pa.py_buffer(offsets), written]
-    return pa.LargeBinaryArray.from_buffers(pa.large_binary(), batch.num_rows, buffers, null_count=0)
+    return wrap_bytes(data, offsets)
 
 
 def _with_plain_decimals(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -158,7 +156,7 @@ class Rewriter:
             rb"(?i)(sep=)" + re.escape(self.dialect.delimiter), rb"\1" + self.delimiter, top[:above]
         )
         data = np.frombuffer(top[above:], np.uint8)
-        records = _view_as_array(data, np.append(0, QuoteScanner(self.dialect).find_all(data)))
+        records = wrap_bytes(data, np.append(0, QuoteScanner(self.dialect).find_all(data)))
         return lines + view_records(self.rewrite(records))[0].tobytes()
 
     def _choose_fields(self, records: pa.LargeBinaryArray, places: Sequence[int]) -> pa.LargeBinaryArray:
@@ -175,14 +173,14 @@ class Rewriter:
             np.concatenate([[0], delimiters, delimiters + 1, _find_ends(data, offsets), offsets[1:]])
         )
         source = np.append(data, np.frombuffer(self.dialect.delimiter, np.uint8))
-        parts = _view_as_array(source, np.append(bounds, source.size))
+        parts = wrap_bytes(source, np.append(bounds, source.size))
         delimiter = bounds.size - 1
         wanted = np.full((len(records), 2 * len(places)), delimiter, np.int64)
         wanted[:, ::2] = 2 * (firsts[:-1, None] + np.array(places))
         wanted[:, -1] = 2 * (firsts[1:] - 1) + 1
         taken = parts.take(pa.array(wanted.reshape(-1)))
         chosen, ends = view_records(taken)
-        return _view_as_array(chosen, ends[:: 2 * len(places)])
+        return wrap_bytes(chosen, ends[:: 2 * len(places)])
 
     def _check_widths(self, data: Bytes, offsets: Positions, counts: Positions) -> None:
         odd = np.flatnonzero(counts != self.width)
@@ -199,14 +197,14 @@ class Rewriter:
         changed = data.copy()
         changed[delimiters] = self.delimiter[0]
         if not inner.size:
-            return _view_as_array(changed, offsets)
+            return wrap_bytes(changed, offsets)
         begins = np.sort(np.concatenate([offsets[:-1], delimiters + 1]))
         ends = np.sort(np.concatenate([_find_ends(data, offsets), delimiters]))
         fields = np.unique(np.searchsorted(begins, inner, "right") - 1)
         self._check_plain(data, begins[fields], ends[fields])
         added = np.stack([begins[fields], ends[fields]], axis=1).reshape(-1)
         quoted = np.insert(changed, added, self.dialect.quote[0])
-        return _view_as_array(quoted, offsets + np.searchsorted(added, offsets))
+        return wrap_bytes(quoted, offsets + np.searchsorted(added, offsets))
 
     def _check_plain(self, data: Bytes, begins: Positions, ends: Positions) -> None:
         counts = np.append(0, np.cumsum(np.isin(data, list(self.dialect.quote))))
@@ -226,7 +224,3 @@ def _find_ends(data: Bytes, offsets: Positions) -> Positions:
     has_return = (ends > offsets[:-1]) & (data[ends - 1] == _RETURN)
     begins: Positions = ends - has_return
     return begins
-
-
-def _view_as_array(data: Bytes, offsets: Positions) -> pa.LargeBinaryArray:
-    return make_batch(data, np.ascontiguousarray(offsets, np.int64)).column(0)

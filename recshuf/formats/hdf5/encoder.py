@@ -19,8 +19,16 @@ from recshuf.formats.hdf5.decoder import BINARY_NAME, find_stand_in
 from recshuf.formats.hdf5.filters import set_compression
 from recshuf.formats.hdf5.storage import ARROW_TYPE
 from recshuf.formats.hdf5.template import CHUNK_BYTES, LINK, Layout, new_image
-from recshuf.formats.hdf5.types import wrap_lists, wrap_rows
-from recshuf.records.arrays import dtype_of, is_any_list, is_bytes, is_variable_list, view_bytes, view_offsets
+from recshuf.formats.hdf5.types import wrap_rows
+from recshuf.records.arrays import (
+    dtype_of,
+    is_any_list,
+    is_bytes,
+    is_variable_list,
+    view_bytes,
+    view_offsets,
+    wrap_bytes,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -142,7 +150,7 @@ def _encode_lists(field: str, list_type: pa.DataType, item_bytes: int, array: pa
     lists = array.cast(list_type)
     items, offsets = lists.flatten(), view_offsets(lists)
     _refuse_nulls(items, field)
-    return wrap_lists((offsets - offsets[0]) * item_bytes, _view_items(items))
+    return wrap_bytes(_view_items(items), (offsets - offsets[0]) * item_bytes)
 
 
 def _encode_fixed(field: str, row_shape: tuple[int, ...], item_bytes: int, array: pa.Array) -> pa.Array:

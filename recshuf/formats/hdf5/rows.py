@@ -23,10 +23,10 @@ from recshuf.formats.hdf5.storage import (
     read_pointers,
     select_rows,
 )
-from recshuf.formats.hdf5.types import BadValueError, Kind, wrap_lists, wrap_rows, wrap_values
+from recshuf.formats.hdf5.types import BadValueError, Kind, wrap_rows, wrap_values
 from recshuf.formats.hdf5.uniting import Change
 from recshuf.interfaces import BatchLimits, Fragment, cut_batch
-from recshuf.records.arrays import view_offsets
+from recshuf.records.arrays import view_offsets, wrap_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -156,7 +156,7 @@ class _DatasetReader:
     def _read_lists(self, bounds: NDArray[np.int64]) -> pa.Array:
         start, stop = int(bounds[0]), int(bounds[-1])
         raw = self._read_fixed(start, stop) if stop > start else np.zeros(0, np.uint8)
-        return wrap_lists((bounds - start) * self.item_bytes, raw)
+        return wrap_bytes(raw, (bounds - start) * self.item_bytes)
 
     def _read_fixed(self, start: int, stop: int) -> NDArray[np.uint8]:
         """Return the stored bytes: reading in the file's own type converts nothing."""

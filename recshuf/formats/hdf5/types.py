@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from h5py import h5d, h5t
 
-from recshuf.records.arrays import view_bytes, view_offsets
+from recshuf.records.arrays import view_bytes, view_offsets, wrap_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -235,7 +235,7 @@ class Packer:
         places = places + head_bytes
         columns = []
         for lengths in np.ascontiguousarray(sizes).view("<u4").astype(np.int64).T:
-            columns.append(wrap_lists(find_bounds(lengths), data[_spread(places, lengths)]))
+            columns.append(wrap_bytes(data[_spread(places, lengths)], find_bounds(lengths)))
             places = places + lengths
         return fixed, columns
 
@@ -271,12 +271,6 @@ def wrap_rows(raw: NDArray[Any], width: int) -> pa.FixedSizeBinaryArray:
     return pa.FixedSizeBinaryArray.from_buffers(kind, raw.nbytes // width, buffers)
 
 
-def wrap_lists(offsets: NDArray[np.int64], data: NDArray[Any]) -> pa.LargeBinaryArray:
-    """Return bytes as native rows of variable length, each between two of the offsets."""
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
-    return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
-
-
 def find_bounds(lengths: Any) -> NDArray[np.int64]:
     """Return where values of these lengths begin, and where the last one ends."""
     return np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)))
@@ -292,7 +286,7 @@ def wrap_values(values: _Values, kind: Kind, tid: h5t.TypeID) -> pa.LargeBinaryA
     # The byte order stated by h5py may be wrong, but the bytes are those of the file. Without its dtype,
     # concatenate would swap the bytes of members.
     data = np.concatenate(values, dtype=values[0].dtype) if offsets[-1] else np.empty(0, np.uint8)
-    return wrap_lists(offsets, data.view(np.uint8))
+    return wrap_bytes(data.view(np.uint8), offsets)
 
 
 def unwrap_values(rows: pa.LargeBinaryArray, kind: Kind, tid: h5t.TypeID) -> _Values:
@@ -315,4 +309,4 @@ def strip_texts(raw: NDArray[np.uint8], padding: int) -> pa.LargeBinaryArray:
     else:
         filled = raw != (ord(" ") if padding == h5t.STR_SPACEPAD else 0)
         lengths = np.where(filled.any(axis=1), raw.shape[1] - filled[:, ::-1].argmax(axis=1), 0)
-    return wrap_lists(find_bounds(lengths), raw[np.arange(raw.shape[1]) < lengths[:, None]])
+    return wrap_bytes(raw[np.arange(raw.shape[1]) < lengths[:, None]], find_bounds(lengths))

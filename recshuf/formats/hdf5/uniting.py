@@ -10,8 +10,8 @@ import numpy as np
 from h5py import h5t
 
 from recshuf.formats.hdf5.storage import Column, make_column
-from recshuf.formats.hdf5.types import BadValueError, Kind, find_dtype, strip_texts, wrap_lists, wrap_rows
-from recshuf.records.arrays import view_bytes, view_offsets
+from recshuf.formats.hdf5.types import BadValueError, Kind, find_dtype, strip_texts, wrap_rows
+from recshuf.records.arrays import view_bytes, view_offsets, wrap_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -146,7 +146,7 @@ class Change:
         if self._own.kind is Kind.ARRAY:
             offsets = view_offsets(rows)
             ends = (offsets - offsets[0]) // self._source.get_size() * self._target.get_size()
-            return wrap_lists(ends, self._convert(view_bytes(rows)))
+            return wrap_bytes(self._convert(view_bytes(rows)), ends)
         raw = view_bytes(rows).reshape(len(rows), -1)[:, : self._own.row_bytes]
         if self._wanted.kind is Kind.STRING:
             return self._change_texts(raw)

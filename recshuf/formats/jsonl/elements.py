@@ -19,10 +19,10 @@ import pyarrow.compute as pc
 from recshuf.formats.jsonl import refuse_other
 from recshuf.formats.jsonl.line_checks import as_lines, unset_escaped
 from recshuf.formats.jsonl.source import JsonlSource
-from recshuf.formats.lines.cutting import MARK, PIECE_BYTES, Cutter, Header, make_batch, view_records
+from recshuf.formats.lines.cutting import MARK, PIECE_BYTES, Cutter, Header, view_records
 from recshuf.formats.lines.files import BlockReader, CutFragment
 from recshuf.formats.lines.sink import LineSink, LineTarget
-from recshuf.records.arrays import view_bytes
+from recshuf.records.arrays import view_bytes, wrap_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -101,7 +101,7 @@ def make_lines(data: Bytes, ends: Positions) -> pa.LargeBinaryArray:
     >>> make_lines(np.frombuffer(b' {"a": \r\n  1},2 ]', np.uint8), np.array([14, 17])).to_pylist()
     [b'{"a":1}\n', b'2\n']
     """
-    elements = as_lines(pc.binary_slice(make_batch(data, np.append(0, ends)).column(0), 0, -1))
+    elements = as_lines(pc.binary_slice(wrap_bytes(data, np.append(0, ends)), 0, -1))
     trimmed = pc.ascii_trim(elements, BLANK.decode()).cast(pa.large_binary())
     if (view_bytes(trimmed) == _NEWLINE).any():
         # Two numbers without a comma between them must not become one.

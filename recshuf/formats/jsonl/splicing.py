@@ -14,6 +14,7 @@ from recshuf.errors import InputError
 from recshuf.formats.jsonl.encoding import encode_values
 from recshuf.formats.lines.cutting import SCHEMA, make_batch, view_records
 from recshuf.interfaces import FieldAdder
+from recshuf.records.arrays import wrap_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,7 +71,7 @@ class JsonFieldAdder(FieldAdder):
         if row >= 0:
             return row, "is not a JSON object, so fields cannot be added"
         data, offsets = view_records(lines)
-        whole = make_batch(data, offsets[[0, -1]]).column(0)
+        whole = wrap_bytes(data, offsets[[0, -1]])
         for clash in self._clashes:
             # Clashes are rare, and one search of all lines is faster than one per line.
             if pc.match_substring_regex(whole, clash)[0].as_py():
@@ -99,7 +100,7 @@ class JsonFieldAdder(FieldAdder):
         cuts = _find_cuts(batch.column(0), data, offsets)
         # A piece reaches from one insertion to the next: the end of a line and the beginning of the next one. The fields
         # inserted after the last line are cut off.
-        pieces = make_batch(data, np.concatenate(([0], cuts, offsets[-1:]))).column(0)
+        pieces = wrap_bytes(data, np.concatenate(([0], cuts, offsets[-1:])))
         columns = pa.concat_batches([columns, columns.slice(batch.num_rows - 1)])
         parts = [_choose_commas(batch.column(0), data, cuts)]
         for index, (field, column) in enumerate(zip(columns.schema, columns.columns, strict=True)):

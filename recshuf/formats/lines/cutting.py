@@ -15,7 +15,7 @@ from recshuf.errors import InputError
 from recshuf.formats.compression import recognise_compression
 from recshuf.formats.lines import FIRST, HEADER, count_header_lines, find_separator
 from recshuf.formats.lines import MARK as MARK
-from recshuf.records.arrays import view_bytes, view_offsets
+from recshuf.records.arrays import view_bytes, view_offsets, wrap_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -337,9 +337,7 @@ def cut_batches(
 
 def make_batch(data: Bytes, offsets: Positions) -> pa.RecordBatch:
     """Return the batch whose record ``i`` is ``data[offsets[i]:offsets[i + 1]]``, without a copy."""
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
-    records = pa.LargeBinaryArray.from_buffers(pa.large_binary(), offsets.size - 1, buffers, null_count=0)
-    return pa.RecordBatch.from_arrays([records], schema=SCHEMA)
+    return pa.RecordBatch.from_arrays([wrap_bytes(data, offsets)], schema=SCHEMA)
 
 
 def view_records(records: pa.LargeBinaryArray) -> tuple[Bytes, Positions]:

@@ -28,7 +28,7 @@ from recshuf.formats.lines.cutting import view_records
 from recshuf.formats.megatron import CODES, MAGIC
 from recshuf.formats.options import CHOOSE_ONE
 from recshuf.interfaces import InputSummary, RowFragment, Source, TableDecoder, open_input
-from recshuf.records.arrays import is_any_list
+from recshuf.records.arrays import is_any_list, wrap_bytes
 from recshuf.system.files import BehindFile
 
 if TYPE_CHECKING:
@@ -245,11 +245,10 @@ class MegatronSource(Source):
 
 def wrap_documents(parts: list[tuple[NDArray[Any], NDArray[Any]]], schema: pa.Schema) -> pa.RecordBatch:
     """Return a batch of columns that each hold the bytes of items between edges; there may be more parts than columns."""
-    columns = []
-    for items, edges in parts[: len(schema)]:
-        buffers = (edges * items.itemsize).astype(END), np.ascontiguousarray(items)
-        kept = [None, *map(pa.py_buffer, buffers)]
-        columns.append(pa.Array.from_buffers(pa.large_binary(), len(edges) - 1, kept))
+    columns = [
+        wrap_bytes(np.ascontiguousarray(items), edges * items.itemsize)
+        for items, edges in parts[: len(schema)]
+    ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from recshuf.piles.slices import JoinedRecords
     from recshuf.system.buffers import Allocate
 
-STEPS = st.integers(0, 40)
+STEPS = st.integers(0, 12)
 IS_EVEN = pc.bit_wise_and(pc.field("id"), 1) == 0
 """Of the number of a record, which its row decides."""
 
@@ -171,6 +171,8 @@ def test_ranks_own_lanes_that_follow_each_other_and_few_records_fill_the_last_ba
     expected = expect(store, order, batches, world)
     for rank, loader in enumerate(make_ranks(store, order, batches, world)):
         assert ids_of(loader) == [step[rank] for step in expected]
+        loader.seek(1, 1)
+        assert ids_of(loader) == [step[rank] for step in expected[1:]]
 
 
 def test_groups_of_records_that_no_batch_takes_are_not_loaded() -> None:

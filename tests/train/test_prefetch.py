@@ -40,25 +40,21 @@ def take(values: Generator[int], absence: Absence, seconds: float, count: int) -
     return taken
 
 
-def test_a_consumer_that_stays_computes_by_itself() -> None:
+@pytest.mark.parametrize(("seconds", "by_itself"), [(0.0, 10), (HOURS, 2)])
+def test_threads_compute_for_a_consumer_that_is_away(seconds: float, by_itself: int) -> None:
+    """How long it is away is known from the second value on."""
     computer, absence = Computer(), Absence()
-    take(compute_ahead(computer, range(10), 3, absence), absence, 0.0, 10)
-    assert not any(map(computer.is_ahead, range(10)))
-
-
-def test_threads_compute_for_a_consumer_that_is_away() -> None:
-    computer, absence = Computer(), Absence()
-    take(compute_ahead(computer, range(10), 3, absence), absence, HOURS, 10)
-    # How long the consumer is away is known from the second value on.
-    assert [computer.is_ahead(number) for number in range(10)] == [False] * 2 + [True] * 8
+    take(compute_ahead(computer, range(10), 3, absence), absence, seconds, 10)
+    assert [computer.is_ahead(number) for number in range(10)] == [number >= by_itself for number in range(10)]
 
 
 @pytest.mark.parametrize("ahead", [1, 4])
 def test_no_more_are_computed_ahead_than_asked_for(ahead: int) -> None:
-    computer = Computer()
-    values = compute_ahead(computer, range(20), ahead)
-    next(values)
-    for _ in range(1 + ahead):
+    computer, numbers = Computer(), iter(range(20))
+    values = compute_ahead(computer, numbers, ahead)
+    assert [next(values) for _ in range(3)] == [0, 1, 4]
+    for _ in range(3 + ahead):
         assert computer.done.acquire(timeout=60)
+    assert next(numbers) == 3 + ahead
     values.close()
-    assert len(computer.threads) == 1 + ahead
+    assert len(computer.threads) == 3 + ahead

@@ -44,7 +44,7 @@ def test_equal_is_0_and_said_in_one_line_which_is_nothing_if_quiet(pair: tuple[P
     assert json.loads(report.read_text())["equal"] is True
 
 
-def test_different_is_1_and_says_what_and_where(pair: tuple[Path, Path], call: Run):
+def test_different_is_1_and_says_what_and_where(pair: tuple[Path, Path], call: Run, tmp_path: Path):
     path, output = pair
     lose(output)
     (output / "new.txt").write_text("x\n")
@@ -58,6 +58,12 @@ def test_different_is_1_and_says_what_and_where(pair: tuple[Path, Path], call: R
     missing, extra = lines[3:]
     assert missing.startswith(f"missing: {path}: record ")
     assert extra == f"extra: {output}/shard-00000.txt: record 0"
+    report = json.loads(call("verify", *pair, "--report", "-").stdout)
+    assert (report["equal"], report["missing"], report["extra"]) == (False, 1, 1)
+    assert report["extra_places"] == [{"name": f"{output}/shard-00000.txt", "index": 0, "copies": 1}]
+    assert [one["records"] for one in report["shards"]] == [50, 50]
+    assert call("verify", *pair, "--report", tmp_path / "report.json").returncode == 1
+    assert json.loads((tmp_path / "report.json").read_text()) | {"seconds": 0} == report | {"seconds": 0}
 
 
 def test_what_differs_beside_the_records_is_1_too(pair: tuple[Path, Path], call: Run):
@@ -80,18 +86,6 @@ def test_wrong_usage_is_2_and_a_file_that_cannot_be_read_1(pair: tuple[Path, Pat
         refuse(
             f"verify in.txt out --report {report}", "lies among the inputs" if report == "in.txt" else report
         )
-
-
-def test_the_report_is_json(pair: tuple[Path, Path], call: Run, tmp_path: Path):
-    lose(pair[1])
-    done = call("verify", *pair, "--report", "-")
-    report = json.loads(done.stdout)
-    assert done.returncode == 1
-    assert (report["equal"], report["missing"], report["extra"]) == (False, 1, 1)
-    assert report["extra_places"] == [{"name": str(pair[1] / "shard-00000.txt"), "index": 0, "copies": 1}]
-    assert [one["records"] for one in report["shards"]] == [50, 50]
-    call("verify", *pair, "--report", tmp_path / "report.json")
-    assert json.loads((tmp_path / "report.json").read_text()) | {"seconds": 0} == report | {"seconds": 0}
 
 
 def test_options_of_the_shuffle_are_understood(pair: tuple[Path, Path], call: Run, tmp_path: Path):

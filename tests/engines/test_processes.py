@@ -20,7 +20,8 @@ from tests.support.processes.command_line import DEADLINE, wait_until
 
 
 def end(how: str) -> int:
-    """Do what ends a process, or return its number."""
+    """Do what ends a process, or return its number and write it to where the records may go."""
+    print(os.getpid(), flush=True)
     if how == "killed":
         os.kill(os.getpid(), signal.SIGKILL)
     if how == "exits":
@@ -51,7 +52,9 @@ OTHERS = [
 
 
 @pytest.mark.parametrize(("how", "kind", "said"), mostly_slow([KILLED, *OTHERS], KILLED))
-def test_what_ends_a_task_is_told_and_ends_the_others(how: str, kind: type[Exception], said: str):
+def test_what_ends_a_task_is_told_and_ends_the_others(
+    how: str, kind: type[Exception], said: str, capfd: pytest.CaptureFixture[str]
+):
     with closing(open_engine("processes", None, 1)) as engine:
         (first,) = engine.run(end, [""], 2)
         assert list(engine.run(end, ["", ""], 1)) == [first] * 2
@@ -60,6 +63,7 @@ def test_what_ends_a_task_is_told_and_ends_the_others(how: str, kind: type[Excep
         assert "\n" not in str(raised.value)
         assert ("in end" in str(raised.value.__cause__)) == how.startswith("fails")
     assert not psutil.pid_exists(first)
+    assert capfd.readouterr().out == ""
 
 
 def fail_beside(task: tuple[str, str]) -> None:

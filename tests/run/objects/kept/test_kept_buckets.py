@@ -102,18 +102,6 @@ def test_a_store_is_opened_with_a_listing_and_read_with_a_request_a_region(
     assert bucket.proxy.count(requests["list"]) == bucket.proxy.count(SNAPSHOTS) == 0
 
 
-def test_a_loader_goes_on_in_other_processes(url: str) -> None:
-    loader = recshuf.PileLoader(url, 32, drop_last=False, output="arrow")
-    expected = [batch.to_pydict() for batch in loader]
-    copy = pickle.loads(pickle.dumps(loader))
-
-    def read_again() -> None:
-        assert [batch.to_pydict() for batch in loader] == expected
-
-    assert [batch.to_pydict() for batch in copy] == expected
-    assert join(fork(read_again)) == 0
-
-
 def test_what_fails_for_a_while_is_asked_for_again(url: str, bucket: AnyBucket) -> None:
     expected = read_batches(url, 1)
     proxy = bucket.proxy
@@ -341,16 +329,18 @@ def test_whoever_makes_a_store_first_keeps_it(bucket: AnyBucket) -> None:
 
 
 def test_a_store_in_forked_children_and_threads_reads_its_own_replies(url: str) -> None:
-    store = recshuf.PileStore(url)
+    store, loader = recshuf.PileStore(url), recshuf.PileLoader(url, 32, drop_last=False, output="arrow")
 
     def take_all(_: int = 0) -> list[Any]:
         return [store.take([row]) for row in range(0, ROWS, 100)]
 
-    expected = take_all()
+    expected, batches = take_all(), list(loader)
+    assert list(pickle.loads(pickle.dumps(loader))) == batches
 
     def read_at_once() -> None:
         with ThreadPoolExecutor(2) as pool:
             assert list(pool.map(take_all, range(2))) == [expected, expected]
+        assert list(loader) == batches
 
     children = [fork(read_at_once) for _ in range(2)]
     read_at_once()

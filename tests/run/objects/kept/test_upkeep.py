@@ -114,6 +114,7 @@ def test_a_window_in_a_bucket_moves(bucket: AnyBucket, endpoint: str, tmp_path: 
     # Who reads the snapshots before goes on: their sets stay for some days.
     assert len(bucket.list_keys("store/sets/")) == 3
     assert do("store", "compact", url, "--sets", "1", "-q").returncode == 0
+    recshuf.compact(url, sets=1, storage_options={f"{bucket.url}:endpoint_url": endpoint})
     about = json.loads(do("store", "info", url, "--json").stdout)
     assert (len(about["sets"]), about["records"], about["path"]) == (1, 2 * ROWS, url)
     assert b"each read by a request" in do("store", "info", url).stdout

@@ -63,6 +63,7 @@ def test_ranks_are_those_of_the_first_iteration(
     tell(1, 2, by)
     assert batch_ids(loader) == expect(store, 1, 2, lanes=2, epoch=1)
     assert len(loader) == len(expect(store, 1, 2, lanes=2, epoch=1))
+    assert "rank=1, world_size=2" in repr(dataset)
 
 
 def test_a_group_that_was_initialized_counts_more_than_the_environment(store: Path, tell: Any) -> None:

@@ -139,6 +139,8 @@ def test_a_batch_without_nulls_of_a_column_with_some_is_an_array() -> None:
         found = cut("numpy", column, start, stop)
         assert (found.dtype, found.tolist()) == (np.int16, expected)
         assert found.flags.writeable
+    joined = cut_records("numpy", pa.record_batch([column], names=["a"]), (2, 3), (3, 4))
+    assert joined["a"].to_pylist() == [None, 4]
 
 
 SHAPES = st.sampled_from([shape for shape in OTHER if len(OTHER[shape])])

@@ -52,6 +52,7 @@ FILE_DAMAGES: dict[str, tuple[Callable[[Path], object], str, int, int]] = {
     "count": (lambda out: edit_manifest(out, lambda it: it["shards"][0].update(records=99)), "100 records, and 99", 0, 0),
     "size": (lambda out: edit_manifest(out, lambda it: it["shards"][0].update(bytes=99)), "and 99 in the manifest", 0, 0),
     "inputs": (lambda out: edit_manifest(out, lambda it: it["inputs"][0].update(records=9)), "names inputs of 9 records", 0, 0),
+    "format": (lambda out: edit_manifest(out, lambda it: it.update(to="jsonl")), "are jsonl, and they are read as text", 0, 0),
 }  # fmt: skip
 
 
@@ -61,7 +62,7 @@ def test_files_that_differ_from_the_manifest_are_named(
 ):
     path, output = make_output(tmp_path)
     harm(output)
-    report = recshuf.verify(path, output)
+    report = recshuf.verify(path, output, to="text")
     assert not report.is_equal
     assert (report.missing, report.extra) == (missing, extra)
     assert words in " ".join(report.differences)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import subprocess
@@ -20,6 +21,7 @@ import recshuf
 from recshuf.errors import InputError, OutputError, PileError, UsageError
 from recshuf.piles.kept.upkeep import drop_store
 from recshuf.run.stores import cached_store
+from tests.support.formats.format_tools import find_open_files
 from tests.support.stores.small_stores import ids_of
 
 if TYPE_CHECKING:
@@ -57,6 +59,8 @@ def test_trainers_do_not_import_what_makes_a_store() -> None:
 def test_epoch_0_is_the_shuffle_of_the_files(data: Path) -> None:
     recshuf.shuffle(data, "out.parquet", seed=7)
     assert ids_of(open_loader(data)) == pq.read_table("out.parquet")["id"].to_pylist()
+    gc.collect()
+    assert not find_open_files(Path.cwd())
 
 
 def test_the_store_is_taken_again_while_nothing_changes(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,6 +87,7 @@ SLIPS: dict[str, list[tuple[int, str, str]]] = {
         (2, "scater in.jsonl", "did you mean: recshuf scatter"),
         (1, "scatter in.jsonl -o ./new --report ./old", "old: exists; give --overwrite"),
         (2, "scatter in.jsonl -o ./new --schema ./old --report ./old --overwrite", "lies among the inputs"),
+        (2, "scatter in.jsonl -o ./new --report ./bad --on-bad-record quarantine:./bad", "is also another option's file"),
     ],
     "gather": [
         (2, "gather store", "usage: recshuf gather"),

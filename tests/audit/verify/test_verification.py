@@ -214,6 +214,9 @@ def test_options_say_what_a_record_is(tmp_path: Path):
     assert report.differences == (
         "schemas: field 'b' is in the inputs only; if a run chose columns, give columns",
     )
+    recshuf.shuffle(tmp_path / "in.parquet", tmp_path / "all.parquet")
+    report = recshuf.verify(tmp_path / "in.parquet", tmp_path / "all.parquet", columns="a")
+    assert report.differences == ("schemas: field 'b' is in the output only",)
 
 
 @pytest.mark.parametrize(

@@ -189,6 +189,8 @@ def test_the_manifest_tells_types_that_people_know(tmp_path: Path):
 def test_millions_of_shards_are_refused(tmp_path: Path, cut: dict[str, Any], remedy: str) -> None:
     (tmp_path / "in.txt").write_bytes(b"\n" * 1_000_002)
     (name,) = cut
-    with pytest.raises(UsageError, match=rf"^{name} 1: makes 1,00\d,\d\d\d shards, and 1,000,000 .*; {remedy}$"):
+    with pytest.raises(
+        UsageError, match=rf"^{name} 1: makes 1,00\d,\d\d\d shards, and 1,000,000 .*; {remedy}$"
+    ):
         recshuf.shuffle(tmp_path / "in.txt", f"{tmp_path}/out/", **cut)
     assert os.listdir(tmp_path) == ["in.txt"]

@@ -204,8 +204,9 @@ def _are_repeated(values: NDArray[np.uint64]) -> NDArray[np.bool_]:
     >>> _are_repeated(np.array([1, 2, 2])).tolist()
     [False, True, True]
     """
-    same = values[1:] == values[:-1]
-    return np.append(same, False) | np.insert(same, 0, False)
+    same: NDArray[np.bool_] = values[1:] == values[:-1]
+    repeated: NDArray[np.bool_] = np.append(same, False) | np.insert(same, 0, False)
+    return repeated
 
 
 class ProvenanceReader:

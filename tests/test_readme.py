@@ -59,7 +59,11 @@ def test_command_line_parses(arguments: list[str]):
         arguments = arguments[1:]
     context = (command or commands.default).make_context("recshuf", list(arguments))
     words = [word for word in arguments if word.startswith("-")]
-    given = [name for name in context.params if context.get_parameter_source(name).name == "COMMANDLINE"]
+    given = [
+        name
+        for name, value in context.params.items()
+        if value != () and context.get_parameter_source(name).name == "COMMANDLINE"
+    ]
     assert len(given) == len(words) + bool(context.params.get("inputs"))
 
 

@@ -11,6 +11,7 @@ import io
 import os
 import pickle
 import sys
+from collections import Counter
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import PurePath
@@ -80,6 +81,7 @@ def list_inputs(job: Job, destination: Destination | None, progress: Progress) -
             _refuse_store(name, job)
         raise
     _refuse_own_output(job, files)
+    _tell_repeated(files, progress)
     _hint_at_directory(destination, files, progress)
     if destination is None:
         return files
@@ -114,6 +116,18 @@ def _refuse_own_output(job: Job, files: list[InputFile]) -> None:
             raise UsageError(
                 f"{file.name} is also standard output, and > and >> change a file before it is read; give another file"
             )
+
+
+def _tell_repeated(files: list[InputFile], progress: Progress) -> None:
+    """Warn of files that were named twice, also by other paths; hard links are other files."""
+    stamps = Counter(file.stamp for file in files)
+    alike = [file for file in files if file.stamp is not None and stamps[file.stamp] > 1]
+    paths = [file.name if file.path is None else os.path.realpath(file.path) for file in alike]
+    repeated = [path for path, count in Counter(paths).items() if count > 1]
+    if repeated:
+        name = alike[paths.index(repeated[0])].name
+        more = f" and {len(repeated) - 1:,} more are" if len(repeated) > 1 else " is"
+        progress.warn(f"{name}{more} given more than once, and so are the records")
 
 
 def _hint_at_directory(destination: Destination | None, files: list[InputFile], progress: Progress) -> None:

@@ -13,7 +13,7 @@ import pytest
 import zstandard
 
 import recshuf
-from recshuf.errors import InputError, RecshufError
+from recshuf.errors import InputError, RecshufError, RecshufWarning
 from tests.support.formats.conversion_data import read_columns
 from tests.support.numbered_files import (
     FORMATS,
@@ -194,3 +194,26 @@ def test_no_store_is_made_of_an_input_that_changes(
     with pytest.raises(InputError, match=r"input0\S*: .*changed"):
         recshuf.scatter(inputs, tmp_path / "store", seed=1, workers=1, progress=heard, split=split)
     assert os.listdir(tmp_path) == ["in"]
+
+
+# Given twice
+
+
+def test_an_input_that_is_given_twice_is_told_and_read_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.txt", "b.txt", "c.txt"):
+        Path(name).write_text(f"{name}\n")
+    os.link("a.txt", "d.txt")
+    Path("e.txt").symlink_to("c.txt")
+    recshuf.shuffle(["a.txt", "b.txt", "d.txt"], "of all links.txt")
+    for given, told in (
+        (["a.txt", "a.txt"], "a.txt is"),
+        (["b.txt", "c.txt", f"{tmp_path}/./b.txt"], "b.txt is"),
+        (["[ab].txt", "a.txt", "d.txt", "b.txt"], "a.txt and 1 more are"),
+        (["c.txt", "e.txt"], "c.txt is"),
+    ):
+        with pytest.warns(RecshufWarning, match=f"^{told} given more than once, and so are the records$"):
+            report = recshuf.shuffle(given, "out.txt", overwrite=True)
+        assert report.records == len(given) + (given[0] == "[ab].txt")

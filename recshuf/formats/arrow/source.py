@@ -106,8 +106,11 @@ class ArrowSource(Source):
         file, columns = self._files[input_index], self._columns[input_index]
         limits = self._options.limit(block_bytes, max_record_bytes)
         later = " or later" if file.file.table else ""
-        # Each of several batches of views may have the bytes of all.
-        has_views = file.file.table is None and any("_view" in str(kind) for kind in file.schema.types)
+        # Several batches may share a dictionary, and the bytes of views that a caller holds.
+        is_held = file.file.table is not None
+        shares = any(
+            _has_dictionary(kind) or (is_held and "_view" in str(kind)) for kind in file.schema.types
+        )
         parts, first_row, count, rows, held_bytes = list[pa.RecordBatch](), 0, 0, 0, 0
 
         def join() -> Fragment:
@@ -119,14 +122,17 @@ class ArrowSource(Source):
                 if not count:
                     size = file.row_bytes or _measure_row(batch)
                     rows = max(1, int(min(block_bytes, max_record_bytes) / max(1, size)))
+                # As later rows may be longer. Of buffers, as offsets are not checked yet, but a caller's may hold more.
+                own = 0 if shares else batch.nbytes if is_held else batch.get_total_buffer_size()
                 place = 0
                 while place < batch.num_rows:
                     parts.append(batch.slice(place, rows - count))
                     place, count = place + parts[-1].num_rows, count + parts[-1].num_rows
+                    held_bytes += own * parts[-1].num_rows // batch.num_rows
                     if count == rows:
                         yield join()
                         parts, first_row, count, held_bytes = [], first_row + count, 0, 0
-                held_bytes += _ARRAY_BYTES * batch.num_columns + (batch.nbytes if has_views else 0)
+                held_bytes += _ARRAY_BYTES * batch.num_columns
                 if parts and held_bytes > block_bytes:
                     yield join()
                     parts, first_row, count, held_bytes = [], first_row + count, 0, 0

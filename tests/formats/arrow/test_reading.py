@@ -237,6 +237,18 @@ def test_short_batches_of_many_columns_are_joined_by_the_memory_of_their_arrays(
 
 
 @pytest.mark.parametrize("stream", [False, True])
+def test_rows_that_grow_are_read_by_their_own_bytes(tmp_path: Path, stream: bool) -> None:
+    """The first rows do not tell how long the others are."""
+    block = 1 << 16
+    table = pa.table({"text": ["x"] * 700 + ["y" * 1000] * 2000})
+    path = write(tmp_path / "in.arrow", table, stream=stream, chunk=10)
+    source = FORMAT.open_source([InputFile(str(path), path)], ReadOptions())
+    sizes = [sum(batch.nbytes for batch in part.batches()) for part in source.fragments(0, block, 1 << 20)]
+    assert sum(sizes) >= table.nbytes
+    assert max(sizes) < 1.5 * block
+
+
+@pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("compression", [None, "lz4"])
 def test_damage_is_an_error_or_changes_values_alone(
     tmp_path: Path, stream: bool, compression: str | None

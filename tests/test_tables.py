@@ -261,7 +261,7 @@ def test_errors_of_a_reader_name_it_and_keep_their_class(tmp_path: Path):
     class OwnError(Exception):
         pass
 
-    with pytest.raises(InputError, match=r"<reader 0>: row 0 or later: cannot be read: out of luck"):
+    with pytest.raises(InputError, match=r"<reader 0>: row 500 or later: cannot be read: out of luck"):
         recshuf.shuffle(fail(ValueError("out of luck")), tmp_path / "out.arrow")
     with pytest.raises(OwnError, match="mine"):
         recshuf.shuffle(fail(OwnError("mine")), tmp_path / "out.arrow")

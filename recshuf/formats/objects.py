@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 _FRAMES = ("pandas", "polars", "modin", "cudf")
 """Packages whose frames are in memory; of other objects with a stream, only one with a number of rows is known to be."""
-_JOINED_BYTES = 1 << 20
 _ROWS, _BATCH_BYTES = 1 << 14, 4 << 20
 """Most rows of a batch, where they are asked for by number, and about the most bytes of several."""
 _STREAM_ROWS = 1 << 10
@@ -139,30 +138,9 @@ class _Table(ABC):
         return list(_take(self._rest, row_count, byte_count, self._ahead))
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        yield from _join_small(self._list_all())
-
-    def _list_all(self) -> Iterator[pa.RecordBatch]:
         while self._ahead:
             yield self._ahead.pop(0)
         yield from self._rest or self._open()
-
-
-def _join_small(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield batches, small ones together: 200,000 of a row each took 237 s, as each takes 1 ms. Those with dictionaries stay."""
-    import pyarrow as pa
-
-    held: list[pa.RecordBatch] = []
-    held_bytes = 0
-    for batch in batches:
-        is_plain = not any(map(pa.types.is_dictionary, batch.schema.types)) and batch.num_columns > 0
-        size = batch.nbytes if is_plain else _JOINED_BYTES
-        if held and held_bytes + size > _JOINED_BYTES:
-            yield held[0] if len(held) == 1 else pa.concat_batches(held)
-            held, held_bytes = [], 0
-        held.append(batch)
-        held_bytes += size
-    if held:
-        yield held[0] if len(held) == 1 else pa.concat_batches(held)
 
 
 def _take(

@@ -286,10 +286,7 @@ def find_fraction(column: Column) -> int | None:
 
 
 def _numbers(values: pa.Array) -> np.ndarray:
-    """Return the values with zeros for nulls; Arrow itself cannot fill half floats."""
-    if pt.is_float16(values.type):
-        numbers = values.to_numpy(zero_copy_only=False)
-        return np.where(values.is_valid().to_numpy(zero_copy_only=False), numbers, 0)
+    """Return the values with zeros for nulls."""
     # Not by `to_numpy`, which imports pandas where there is one.
     filled = pc.fill_null(values, 0) if values.null_count else values
     width = values.type.bit_width // 8

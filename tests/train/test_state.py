@@ -145,11 +145,12 @@ OTHERS: list[tuple[str, dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("kind", "change", "field"), OTHERS)
 def test_loaders_of_other_batches_have_other_states(kind: str, change: dict[str, Any], field: str) -> None:
-    state = make_loader(kind).state_dict()
-    make_loader(kind).load_state_dict(state)
-    other = make_loader(kind, **change)
-    with pytest.raises(UsageError, match=f"^load_state_dict: '{field}' is .* in the state and .* here; "):
-        other.load_state_dict(state)
+    for common in ({}, {"weight_by": "tokens"}) if "weights" in change else ({},):
+        state = make_loader(kind, **common).state_dict()
+        make_loader(kind, **common).load_state_dict(state)
+        other = make_loader(kind, **common, **change)
+        with pytest.raises(UsageError, match=f"^load_state_dict: '{field}' is .* in the state and .* here; "):
+            other.load_state_dict(state)
 
 
 def test_records_and_sequences_have_other_states() -> None:

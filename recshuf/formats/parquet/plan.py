@@ -47,7 +47,8 @@ SINK_BYTES = int(SINK_FACTOR * ROW_GROUP_BYTES)
 _DEFAULT_CODEC = "zstd"
 # UNKNOWN is what pyarrow calls the LZ4 of Hadoop, which it reads but does not write.
 _CODECS = {"UNCOMPRESSED": "none", "UNKNOWN": "lz4"}
-_FIRST_ROWS = 64
+_FIRST_ROWS = (1, 8, 64)
+"""Rows that are measured one after the other, as far as a row group has room for as many."""
 _SAMPLE_ROWS = 1 << 14
 _SAMPLE_BYTES = 1 << 22
 _DICTIONARY_GAIN = 0.8
@@ -306,6 +307,12 @@ def _find_row_bytes(table: pa.Table, chunks: Iterable[pq.ColumnChunkMetaData]) -
     return max(1.0, sum(max(pair) for pair in zip(stored, held, strict=True))) / rows
 
 
+def _is_short(table: pa.Table) -> bool:
+    """Tell whether many more rows surely fit into a row group: they become at most some 30 times as large while they are written."""
+    leaf_count = sum(1 for kind in table.schema.types for _ in leaf_types(kind))
+    return bool(32 * table.nbytes + 128 * leaf_count <= _LEAST_GROUP_BYTES)
+
+
 class FirstRows:
     """Finds row-group size and dictionary columns from the first rows of a shard alone.
 
@@ -316,33 +323,36 @@ class FirstRows:
     def __init__(self) -> None:
         self.dictionaries: list[str] = []
         """Paths of the columns that a dictionary makes smaller, after `learn`."""
-        self._steps = 0
+        self.is_done = False
+        self._is_sampled = False
 
-    rows = _FIRST_ROWS
-    """Rows that the first call of `learn` should get."""
+    rows = _FIRST_ROWS[0]
+    """Rows that the next call of `learn` should get."""
 
     def learn(self, table: pa.Table) -> int:
         """Return the rows to wait for, given the first rows of the shard in one chunk, which are included."""
-        self._steps += 1
-        plain = _trial(table)
-        # The first of two steps finds the rows of the second alone; there is but one if these are all rows.
-        is_last = self._steps > 1 or table.num_rows < self.rows
-        shorter = _trial(table, use_dictionary=True) if is_last else plain
-        self.dictionaries = [
-            chunk.path_in_schema
-            for chunk, less in zip(plain, shorter, strict=True)
-            if less.total_uncompressed_size < _DICTIONARY_GAIN * chunk.total_uncompressed_size
-        ]
         rows = int(table.num_rows)
+        if rows == self.rows < _FIRST_ROWS[-1] and _is_short(table):
+            self.rows = next(more for more in _FIRST_ROWS if rows < more)
+            return self.rows
+        plain = _trial(table)
         row_bytes = _find_row_bytes(table, plain)
-        if self._steps == 1:
-            return max(rows, min(int(_SAMPLE_BYTES / row_bytes), _SAMPLE_ROWS))
-        cost = RowCost(row_bytes, scratch_row_bytes(plain, rows))
-        return max(rows, min(cost.most_rows(), ROW_GROUP_ROWS))
-
-    @property
-    def is_done(self) -> bool:
-        return self._steps > 1
+        most_rows = RowCost(row_bytes, scratch_row_bytes(plain, rows)).most_rows()
+        # The sample comes behind the first rows; there is none if these are all rows.
+        self.is_done = self._is_sampled or rows < self.rows
+        if self.is_done:
+            shorter = _trial(table, use_dictionary=True)
+            self.dictionaries = [
+                chunk.path_in_schema
+                for chunk, less in zip(plain, shorter, strict=True)
+                if less.total_uncompressed_size < _DICTIONARY_GAIN * chunk.total_uncompressed_size
+            ]
+            return max(rows, min(most_rows, ROW_GROUP_ROWS))
+        self.rows = next((more for more in _FIRST_ROWS if rows < more <= most_rows), 0)
+        if not self.rows:
+            self._is_sampled = True
+            self.rows = max(rows, min(int(_SAMPLE_BYTES / row_bytes), _SAMPLE_ROWS))
+        return self.rows
 
 
 def _check_codec(options: WriteOptions) -> None:

@@ -141,6 +141,14 @@ def test_conversions_fill_row_groups_by_bytes(tmp_path: Path, value: bytes | Non
     assert sum(rows) == 2500
 
 
+@pytest.mark.parametrize(("first", "rows"), [(4 << 20, [16, 4]), (0, [18, 2])])
+def test_row_groups_of_conversions_hold_few_long_records(tmp_path: Path, first: int, rows: list[int]) -> None:
+    """Also the first one, whose size is found by writing some records: not more of them than it has room for."""
+    long = bytes((4 << 20) - 200)
+    table = pa.table({"a": pa.array([bytes(first), *[long] * 19][: sum(rows)], pa.binary())})
+    assert group_rows(convert(table, tmp_path / "out.parquet")) == rows
+
+
 # Bytes
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from recshuf.errors import MemoryLimitError
+from recshuf.errors import MemoryLimitError, UsageError
 from recshuf.job.plan import (
     INPUT_BYTES,
     Costs,
@@ -80,7 +80,12 @@ def plan_or_skip(*arguments: object) -> Plan:
 @settings(max_examples=examples(300))
 @given(inputs=sizes, limits=limits, costs=costs, cut=cuts, output_count=st.none() | st.integers(0, 10**9))
 def test_every_plan_keeps_its_promises(inputs, limits, costs, cut, output_count):
-    plan = plan_or_skip(inputs, limits, costs, cut, output_count)
+    try:
+        plan = plan_or_skip(inputs, limits, costs, cut, output_count)
+    except UsageError as error:
+        assert "shards, and 1,000,000 are possible" in str(error)
+        return
+    assert (plan.shard_count or 1) <= 10**6
     assert plan.peak_memory_bytes <= limits.memory_bytes
     assert 0 <= plan.resident_bytes <= limits.memory_bytes
     assert 1 <= plan.pile_count <= MAX_PILES

@@ -73,6 +73,7 @@ def test_a_value_is_in_one_part_whatever_the_format_the_seed_and_the_other_recor
     assert read_users(tmp_path / "fewer-out").items() <= found["jsonl"].items()
     shuffle(tmp_path / "jsonl", tmp_path / "seed", split_by="user", split_seed=1)
     assert read_users(tmp_path / "seed") != found["jsonl"]
+    assert recshuf.verify(tmp_path / "jsonl", tmp_path / "seed")
     moved = {"train": "0.65", "val": "0.25", "test": "0.1"}
     shuffle(tmp_path / "jsonl", tmp_path / "moved", split=moved, split_by="user")
     now = read_users(tmp_path / "moved")

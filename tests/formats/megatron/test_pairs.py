@@ -202,13 +202,16 @@ def test_tokens_are_a_column_of_their_type_and_come_back(tmp_path: Path, code: i
 
 
 def test_sequences_and_modes_are_columns_and_come_back(tmp_path: Path) -> None:
-    documents = [[(*one, 3) for one in document] for document in DOCUMENTS]
-    write_pair(tmp_path / "x.bin", documents, has_modes=True)
-    recshuf.shuffle(tmp_path / "x.bin", tmp_path / "x.jsonl", seed=1, verify=True)
+    """Also where each document of the first input is one sequence."""
+    documents, plain = [[(*one, 3) for one in document] for document in DOCUMENTS], [[(7, 3)], [(8, 9, 3)]]
+    paths = [tmp_path / "w.bin", tmp_path / "x.bin"]
+    for path, own in zip(paths, (plain, documents), strict=True):
+        write_pair(path, own, has_modes=True)
+    recshuf.shuffle(paths, tmp_path / "x.jsonl", seed=1, verify=True)
     rows = [json.loads(line) for line in (tmp_path / "x.jsonl").read_text().splitlines()]
     assert {"tokens": [5, 35, 5, 5], "lengths": [2, 1, 1], "modes": [3, 3, 3]} in rows
     recshuf.shuffle(tmp_path / "x.jsonl", tmp_path / "y.bin", to="megatron", token_type="uint16", verify=True)
-    assert sorted(read_pair(tmp_path / "y.bin", has_modes=True)) == sorted(documents)
+    assert sorted(read_pair(tmp_path / "y.bin", has_modes=True)) == sorted(plain + documents)
 
 
 TABLES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {

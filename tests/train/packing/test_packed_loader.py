@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,6 +16,7 @@ from recshuf.train.best_fit import fit
 from recshuf.train.loader import PileLoader
 from tests.support.effort import examples
 from tests.support.stores.epoch_oracle import Rules, flatten, group_records
+from tests.support.stores.fake_piles import FakePiles
 from tests.support.stores.legs import run_legs
 from tests.support.stores.token_documents import fit_best, make_store
 
@@ -41,13 +43,16 @@ def test_bad_arguments_are_named() -> None:
 
 
 def test_a_transform_gets_a_seed_for_each_sequence_whatever_the_rank() -> None:
+    """And whatever the epoch of a loader that resumes."""
+    epochs = iter([1, 0, 2])
     found = run_legs(
         [(2, 1), (2, 2), (1, 1)],
         lambda world: [
             PileLoader(
-                make_store(), 6 // world, rank=rank, world_size=world, lanes=2, epoch=1,
+                make_store(), 6 // world, rank=rank, world_size=world, lanes=2, epoch=epoch,
                 transform=lambda batch, seeds: batch | {"seed": seeds},
             ).packed(4, column="tokens")
+            for epoch in [next(epochs)]
             for rank in range(world)
         ],
         lambda batch: batch["seed"].tolist(),
@@ -56,9 +61,19 @@ def test_a_transform_gets_a_seed_for_each_sequence_whatever_the_rank() -> None:
     assert flatten(found) == EpochOrder(7, 1, "rotate", 7).draw_seeds(origins).tolist()
 
 
+def test_gaps_are_of_no_document() -> None:
+    packed = PileLoader(make_store(), 6).packed(7, column="pairs", documents="whole", boundaries=True)
+    wanted = [[place // 2 if place < 2 * count else -1 for place in range(7)] for count in (1, 2, 3)]
+    assert all(ids in wanted for ids in next(iter(packed))["doc_ids"].tolist())
+
+
 def test_nulls_and_nothing_to_pack_are_errors() -> None:
-    with pytest.raises(ConversionError, match="'some': holds nulls"):
-        next(iter(PileLoader(make_store(), 2).packed(2, column="some")))
+    def make_gaps(_: int, size: int) -> pa.RecordBatch:
+        return pa.record_batch({"gaps": pa.array([[1, None]] * size, pa.list_(pa.int8()))})
+
+    for store, column in ((make_store(), "some"), (FakePiles({"a": [9]}, 2, make_gaps), "gaps")):
+        with pytest.raises(ConversionError, match=f"'{column}': holds nulls"):
+            next(iter(PileLoader(store, 2).packed(2, column=column)))
     with pytest.raises(UsageError, match="no document of a lane holds tokens; give fewer lanes"):
         next(iter(PileLoader(make_store(), 2).packed(2, column="none")))
     for lanes in (1, 2):

@@ -51,6 +51,10 @@ def test_every_reshuffle_passes_with_the_meetings_of_the_formula(
     assert again.expectation == pytest.approx(meetings, rel=0.02)
 
 
+def test_another_seed_is_another_order(store: Path) -> None:
+    assert recshuf.check_loader(store, seed=8).scores != recshuf.check_loader(store).scores
+
+
 def spoil(monkeypatch: pytest.MonkeyPatch, change: Callable[[Any, int], Any]) -> None:
     """Change the order of the epochs that the check reads."""
     read = check._read_origins

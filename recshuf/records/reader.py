@@ -232,7 +232,13 @@ class InputReader:
         self._queue = WorkQueue(plan.workers)
 
     def run(self, name: str) -> None:
-        run_threads(name, [self._work] * self._plan.workers, self._plan.workers, self._stop)
+        try:
+            run_threads(name, [self._work] * self._plan.workers, self._plan.workers, self._stop)
+        except BaseException:
+            # What this visits refers to it in turn, so that open files would stay until garbage is collected.
+            self._tasks.clear()
+            self._open.clear()
+            raise
 
     def rows_of(self, input_index: int) -> int:
         task = self._tasks.get(input_index)

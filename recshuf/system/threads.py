@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -229,14 +229,12 @@ def run_threads(
     with Pool(workers, name) as pool:
         try:
             futures += map(pool.submit, work)
-            for future in as_completed(futures):
-                if future.exception() is not None:
-                    break
+            wait(futures, return_when=FIRST_EXCEPTION)
         finally:
             if len(futures) < len(work) or any(not one.done() or one.exception() for one in futures):
                 stop()
-                for future in futures:
-                    future.cancel()
+                deque(map(Future.cancel, futures), maxlen=0)
+    # This frame is in the traceback of what it raises, and would hold its own error until garbage is collected.
     errors = [one.exception() for one in futures if not one.cancelled() and one.exception()]
     first = min(errors, key=lambda error: isinstance(error, Stopped), default=None)
     del futures, errors

@@ -61,6 +61,6 @@ def add_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cal
 
 @pytest.fixture(scope="session")
 def child() -> Iterator[Server]:
-    """Return what runs the command line in a process with 3 GB of address space and half a minute of time."""
-    with Server(seconds=30, memory_bytes=3 * GB) as server:
+    """Return what runs the command line in a process with 3 GB of address space and two minutes of time."""
+    with Server(seconds=120, memory_bytes=3 * GB) as server:
         yield server

@@ -20,6 +20,7 @@ from recshuf.formats import detect_format, keeps_records, load_format, name_writ
 from recshuf.formats.csv import suffix_delimiter
 from recshuf.formats.folders import NameRules
 from recshuf.formats.metadata import compare_written
+from recshuf.interfaces import SupportsPrefixInference
 from recshuf.job.options import find_own
 from recshuf.job.plan import Limits, sum_known
 from recshuf.job.sizing import SMALLEST_BLOCK, Reading, choose_reading, fit, halve_blocks
@@ -55,6 +56,8 @@ _DECODING_FACTOR = 4.0
 """Memory of decoding a batch, as a multiple of its size."""
 _HASHING_BYTES = 12 << 20
 """What hashing takes in each thread beside the batch."""
+_PREFIX_BYTES = 16 << 20
+"""Of records from which a schema is inferred, at least."""
 _BLOCK_BYTES = 8 << 20
 _COLUMN_BYTES = 32 << 10
 """Of a column in a block: a batch takes some 100 us for each."""
@@ -112,14 +115,36 @@ class RecordReader:
                 break
         self.plan = max(plans, key=lambda plan: plan.block_bytes, default=self.plan)
 
-    def infer_schema(self) -> pa.Schema | None:
-        """Return the schema of the tables; reads all records if no file states it. None without a decoder."""
+    def infer_schema(self, *, from_prefix: bool = False) -> pa.Schema | None:
+        """Return the schema of the tables; reads all records if no file states it. None without a decoder.
+
+        Of a decoder that can infer it `from_prefix`, records then raise `SchemaMismatch` that do not fit.
+        """
         decoder = self.record_set.decoder
         if decoder is None:
             return None
         if decoder.schema is None:
-            self._read("learn", self.record_set.observe)
+            if from_prefix and isinstance(decoder, SupportsPrefixInference):
+                self.record_set.is_from_prefix = not self._observe_first()
+                if self.record_set.is_from_prefix:
+                    decoder.infer_from_prefix(0)
+            else:
+                self._read("learn", self.record_set.observe)
         return decoder.finish()
+
+    def _observe_first(self) -> bool:
+        """Let the decoder observe the first records; tell whether these are all."""
+        source, seen = self.record_set.source, 0
+        for index in range(len(source.inputs)):
+            row = 0
+            for fragment in source.fragments(index, self.plan.block_bytes, self.plan.max_record_bytes):
+                for batch in fragment.batches():
+                    if seen > _PREFIX_BYTES:
+                        return False
+                    self.record_set.observe(batch, index, row)
+                    row += batch.num_rows
+                    seen += batch.nbytes
+        return True
 
     def read_hashes(self, verb: str, visit: VisitHashes) -> None:
         """Call `visit` with the hashes of all records; `verb` names the pass for progress."""
@@ -225,13 +250,16 @@ def open_comparison(
     path: str,
     manifest: Manifest | None,
     progress: Progress,
-    inputs: RecordSet | None = None,
+    inputs: RecordSet,
     *,
     as_tables: bool = False,
+    from_prefix: bool = False,
 ) -> Comparison:
-    """Open an output and the inputs of a job, unless these are open; `as_tables` decodes both even if of one format."""
+    """Open the output of a job, to be compared with its inputs; `as_tables` decodes both even if of one format.
+
+    The schema is inferred `from_prefix`, if the inputs do not state it; see `RecordReader.infer_schema`.
+    """
     stores = Stores(job.storage, job.memory_bytes, job.workers, progress.warn)
-    inputs = inputs or _open_inputs(job, stores, progress, path)
     source, key = inputs.source, HashKey()
     files = _list_output(path, manifest, job, stores, progress)
     to = job.options["to"] or (manifest.to if manifest else None)
@@ -256,7 +284,7 @@ def open_comparison(
     if not files:
         return Comparison(reader, None)
     added = (FILE_COLUMN, ROW_COLUMN) if job.options["provenance"] else manifest.added if manifest else ()
-    schema = reader.infer_schema()
+    schema = reader.infer_schema(from_prefix=from_prefix)
     if schema is not None and added:
         schema = pa.schema([*schema, *map(pa.field, added, (pa.large_string(), pa.int64()))])
     read = options_of_output(read, inputs.format, to, schema)
@@ -279,7 +307,9 @@ def open_comparison(
     return Comparison(reader, RecordReader(output, key, job, progress))
 
 
-def _open_inputs(job: Job, stores: Stores, progress: Progress, output: str | None = None) -> RecordSet:
+def open_inputs(job: Job, progress: Progress, output: str | None = None) -> RecordSet:
+    """Open the inputs of a job, without the files of its output among them."""
+    stores = Stores(job.storage, job.memory_bytes, job.workers, progress.warn)
     files = list_files(
         job.inputs, NameRules(job.options["format"], job.options["schema"], job.read), stores, progress
     )
@@ -293,9 +323,7 @@ def _open_inputs(job: Job, stores: Stores, progress: Progress, output: str | Non
 
 def open_tables(job: Job, progress: Progress, wanted: tuple[str, ...] = ()) -> RecordReader:
     """Open the inputs of a job as tables and infer their schema; columns other than those `wanted` may be missing."""
-    record_set = _open_inputs(
-        job, Stores(job.storage, job.memory_bytes, job.workers, progress.warn), progress
-    )
+    record_set = open_inputs(job, progress)
     name = record_set.format
     has_wanted = {*wanted} <= {*record_set.source.schema.names}
     if wanted and has_wanted and "columns" in record_set.traits.read_options:

@@ -76,6 +76,8 @@ class RecordSet:
     """Columns that are compared first, in this order."""
     nan_as_null: bool = False
     """Whether tables are compared with NaN and infinities as nulls."""
+    is_from_prefix: bool = False
+    """Whether the decoder has its schema from the first records, which others may not fit."""
     is_from_program: bool = False
     """Whether a program made the records: their types are those of Arrow, of which an output may lack some."""
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from recshuf.audit.verify.comparison import open_comparison
+from recshuf.audit.verify.comparison import open_comparison, open_inputs
 from recshuf.audit.verify.expected import (
     ExpectedCopies,
     FirstRecords,
@@ -19,7 +19,7 @@ from recshuf.audit.verify.expected import (
 )
 from recshuf.audit.verify.mismatches import INPUTS, OUTPUT, Mismatches, Search, Tally
 from recshuf.audit.verify.record_sets import read_manifest
-from recshuf.errors import UsageError
+from recshuf.errors import RecshufError, SchemaMismatch, UsageError
 from recshuf.formats import LAST_RESORT, detect_format
 from recshuf.job.report import DownloadReport, FileReport, Report
 from recshuf.output.manifest import Manifest
@@ -147,11 +147,36 @@ def verify_job(job: Job, progress: Progress, inputs: RecordSet | None = None) ->
     job.require_rereading("verify")
     manifest = read_manifest(job, job.output)
     mixed = take_mixture(job, manifest)
-    comparison = open_comparison(job, job.output, manifest, progress, inputs)
-    metadata = None if inputs else comparison.inputs.record_set.source.metadata
-    if metadata is not None and metadata.differences:
-        progress.warn(metadata.differences)
-    inputs, output = comparison.inputs.record_set, comparison.output.record_set if comparison.output else None
+    if inputs is None:
+        inputs = open_inputs(job, progress, job.output)
+        if inputs.source.metadata is not None and inputs.source.metadata.differences:
+            progress.warn(inputs.source.metadata.differences)
+    try:
+        found = _compare(job, job.output, manifest, mixed, progress, inputs, from_prefix=True)
+    except (RecshufError, SchemaMismatch):
+        if not inputs.is_from_prefix:
+            raise
+        inputs.is_from_prefix = False
+        found = _compare(job, job.output, manifest, mixed, progress, inputs, from_prefix=False)
+    return replace(found, seconds=time.perf_counter() - started)
+
+
+def _compare(
+    job: Job,
+    path: str,
+    manifest: Manifest | None,
+    mixed: Job,
+    progress: Progress,
+    inputs: RecordSet,
+    *,
+    from_prefix: bool,
+) -> VerifyReport:
+    """Compare an output with the inputs of a job.
+
+    If the schema is inferred `from_prefix`, raises `SchemaMismatch`, or an error of the records, where it does not hold for all.
+    """
+    comparison = open_comparison(job, path, manifest, progress, inputs, from_prefix=from_prefix)
+    output = comparison.output.record_set if comparison.output else None
     differences = manifest.compare_files() if manifest else []
     if manifest and output:
         differences += manifest.compare_format(output.format)
@@ -163,6 +188,8 @@ def verify_job(job: Job, progress: Progress, inputs: RecordSet | None = None) ->
     differences += [*comparison.compare_repeated(), *comparison.compare_metadata()]
     schema_difference = comparison.compare_schemas()
     if schema_difference:
+        if inputs.is_from_prefix:
+            raise SchemaMismatch
         differences.append(f"schemas: {schema_difference}")
     else:
         split = mark_parts(comparison, job, manifest)
@@ -175,14 +202,14 @@ def verify_job(job: Job, progress: Progress, inputs: RecordSet | None = None) ->
             mismatches = _find_mismatches(comparison, before, after, mixed, copies)
         if copies is not None and sum(after.records) != copies.record_count:
             differences.append(
-                f"{job.output}: holds {sum(after.records):,} records, and the mixture has {copies.record_count:,}"
+                f"{path}: holds {sum(after.records):,} records, and the mixture has {copies.record_count:,}"
             )
         differences += describe_misplaced(before, after, mismatches, split)
         if manifest:
             names = output.names if output else []
             differences += manifest.compare_counts(names, after.records, sum(before.records))
     if mismatches.missing and not manifest:
-        differences += _suggest_folder(job.output)
+        differences += _suggest_folder(path)
         if output and mismatches.missing == sum(before.records):
             differences += _suggest_provenance(output, job)
             differences += _suggest_format(output, job)
@@ -201,7 +228,7 @@ def verify_job(job: Job, progress: Progress, inputs: RecordSet | None = None) ->
         differences=tuple(differences),
         inputs=_report_files(inputs, before),
         shards=_report_files(output, after) if output else (),
-        seconds=time.perf_counter() - started,
+        seconds=0.0,
         downloads=DownloadReport.of(list_requests(files)),
     )
 

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as csv
 import pyarrow.types as pt
 
-from recshuf.errors import BadRecordError, UsageError
+from recshuf.errors import BadRecordError, SchemaMismatch, UsageError
 from recshuf.formats.csv.inference import ColumnType, find_altered, find_codes, find_marks
 from recshuf.formats.csv.quotes import find_returns, strip_padding
 from recshuf.formats.lines.cutting import view_records
@@ -274,7 +274,12 @@ class CsvDecoder(Decoder):
         self._columns = {name: ColumnType() for name in names}
         self._sets_bad_aside = sets_bad_aside
         self._nulls: set[str] = set()
+        self._prefix_end: tuple[int, int] | None = None
+        """Input and row of a batch behind which none is observed; each is when it is decoded."""
         self._lock = threading.Lock()
+
+    def infer_from_prefix(self, input_index: int) -> None:
+        self._prefix_end = input_index, 0
 
     @property
     def schema(self) -> pa.Schema | None:
@@ -282,6 +287,8 @@ class CsvDecoder(Decoder):
 
     def observe(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> BadRecords | None:
         """Learn the types of records; those with another number of fields are bad."""
+        if self._prefix_end is not None and (input_index, first_row) > self._prefix_end:
+            return None
         pieces = [
             (begin, bad)
             for begin, piece in cut_batch(batch)
@@ -303,11 +310,7 @@ class CsvDecoder(Decoder):
             record = first_row + int(parsed.bad.index[0]) + 1
             raise self._bad(input_index, record, parsed.bad.reasons[0])
         self._nulls |= {name for name in parsed.table.column_names if parsed.table[name].null_count}
-        parse = cache(lambda: self._parser.parse(batch, dict.fromkeys(self._parser.names, pa.binary())).table)
-
-        def texts(name: str) -> pa.ChunkedArray:
-            return parse()[name]
-
+        texts = self._texts_of(batch)
         if self._schema is None:
             self._observe_types(batch, parsed.table, texts)
             return parsed.bad
@@ -319,11 +322,15 @@ class CsvDecoder(Decoder):
                 )
         return parsed.bad
 
+    def _texts_of(self, batch: pa.RecordBatch) -> Callable[[str], pa.ChunkedArray]:
+        parse = cache(lambda: self._parser.parse(batch, dict.fromkeys(self._parser.names, pa.binary())).table)
+        return lambda name: parse()[name]
+
     def _observe_types(
         self, batch: pa.RecordBatch, table: pa.Table, texts: Callable[[str], pa.ChunkedArray]
     ) -> None:
         data, offsets = view_records(batch.column(0))
-        marks = find_marks(data.tobytes())
+        marks = find_marks(data)
         with self._lock:
             for name, column in self._columns.items():
                 column.observe(table[name], partial(texts, name), marks)
@@ -371,9 +378,30 @@ class CsvDecoder(Decoder):
 
     def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         schema = self.finish()  # sets the types to parse with
-        tables = [self._parser.parse(piece, self._types).table.cast(schema) for _, piece in cut_batch(batch)]
+        parse = self._parse if self._prefix_end is None else self._parse_by_prefix
+        tables = [parse(piece).cast(schema) for _, piece in cut_batch(batch)]
         parts = pa.concat_tables([schema.empty_table(), *tables]).combine_chunks().to_batches()
         return parts[0] if parts else pa.RecordBatch.from_pylist([], schema=schema)
+
+    def _parse(self, batch: pa.RecordBatch) -> pa.Table:
+        return self._parser.parse(batch, self._types).table
+
+    def _parse_by_prefix(self, batch: pa.RecordBatch) -> pa.Table:
+        """Return records as a table, of which a column is null if the first records have no value in it.
+
+        Raises `SchemaMismatch` if the types of the first records are not those of these, too.
+        """
+        with self._lock:
+            empty = {name: pa.null() for name, column in self._columns.items() if column.is_null}
+        try:
+            table, bad = self._parser.parse(batch, self._types | empty)
+            self._observe_types(batch, table, self._texts_of(batch))
+        except (Unparsed, pa.ArrowNotImplementedError) as error:
+            raise SchemaMismatch from error
+        with self._lock:
+            if bad is not None or any(self._columns[name].kind != kind for name, kind in self._types.items()):
+                raise SchemaMismatch
+        return table
 
 
 def bad_record(

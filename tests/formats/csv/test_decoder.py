@@ -16,7 +16,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from recshuf.errors import InputError, UsageError
+from recshuf.errors import InputError, SchemaMismatch, UsageError
 from recshuf.formats.csv import FORMAT
 from recshuf.interfaces import InputFile
 from tests.support.formats.decimal_tools import KINDS as DECIMAL_KINDS
@@ -55,6 +55,39 @@ def test_types_do_not_depend_on_cuts(tmp_path: Path, values: list[str]) -> None:
     whole = decode(tmp_path, values)
     assert decode(tmp_path, values, block_bytes=1).equals(whole) or "nan" in values
     assert decode(tmp_path, values, block_bytes=1).schema == whole.schema
+
+
+@same_folder
+@given(
+    st.lists(st.sampled_from(VALUES), max_size=4), st.lists(st.sampled_from(VALUES), min_size=1, max_size=4)
+)
+def test_the_types_of_the_first_records_hold_for_all_or_others_are_to_be_observed(
+    tmp_path: Path, first: list[str], others: list[str]
+) -> None:
+    whole = decode(tmp_path, first + others)
+    found = decode_by_prefix(tmp_path, first, others)
+    assert found is None or found.schema == whole.schema
+    assert found is None or found.equals(whole) or "nan" in first + others
+    if first and {*others} <= {*first}:
+        assert found is not None
+
+
+def decode_by_prefix(folder: Path, *parts: list[str]) -> pa.Table | None:
+    """Return the table form of a column of inputs, of which the first one tells the types; None if they do not hold for all."""
+    files = [
+        give(folder / f"{place}.csv", "".join(f"{value},k\n" for value in values).encode())
+        for place, values in enumerate(parts)
+    ]
+    source = FORMAT.open_source(files, reading_csv(delimiter=b","))
+    decoder = source.decoder()
+    decoder.infer_from_prefix(1 - bool(parts[0]))
+    placed = place_batches(source, 1 << 20)
+    for one in placed:
+        decoder.observe(*one)
+    try:
+        return pa.Table.from_batches([decoder.decode(batch) for batch, _, _ in placed], decoder.finish())
+    except SchemaMismatch:
+        return None
 
 
 def test_the_schema_names_the_columns_of_empty_inputs(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="module")
 def child() -> Iterator[Server]:
     """Return what runs the command line in a process with 3 GB of address space and half a minute of time."""
-    with Server(seconds=30, memory_bytes=3 * GB) as server:
+    with Server(seconds=120, memory_bytes=3 * GB) as server:
         yield server
 
 

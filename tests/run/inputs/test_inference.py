@@ -1,4 +1,4 @@
-"""JSON schemas inferred from the first records, as if all had been observed; and columns of a conversion from JSONL."""
+"""Schemas inferred from the first records, as if all had been observed; and columns of a conversion from JSONL."""
 
 from __future__ import annotations
 
@@ -102,6 +102,17 @@ def shuffle(inputs: list[Path], output: Path, to: str = "parquet", **options: An
     return {path.name: path.read_bytes() for path in output.iterdir()}, progress.passes
 
 
+def check_verified(inputs: list[Path], output: Path, to: str, *, reads_twice: bool) -> None:
+    """Check that an output is equal to its inputs, and not to others of the same types."""
+    listener = Listener()
+    assert recshuf.verify(inputs, f"{output}/", to=to, progress=listener).is_equal
+    assert ("learn inputs" in listener.passes) == reads_twice
+    lines = inputs[1].read_bytes().splitlines(keepends=True)
+    inputs[1].write_bytes(b"".join([*lines[:-1], lines[-2]]))
+    report = recshuf.verify(inputs, f"{output}/", to=to)
+    assert (report.are_compared, report.missing, report.extra) == (True, 1, 1)
+
+
 NUMBERED = b'{"a": %(id)d, "f": 0.5, "n": null, "t": "x", "l": [{"m": 1}]}'
 
 
@@ -120,6 +131,42 @@ def test_a_run_gives_what_a_full_scan_gives(
     assert found == expected
     is_read_once = strange is None and to == "parquet"
     assert passes[:3] == (["scatter", "gather"] if is_read_once else ["scatter", "gather", "observe"])
+    if isinstance(found, dict):
+        check_verified(inputs, tmp_path / "with", to, reads_twice=strange is not None)
+
+
+LATE = {
+    "text among integers": b"x,0.5,,2020-01-01 10:00:00.5,t",
+    "a code among integers": b"007,0.5,,2020-01-01 10:00:00.5,t",
+    "a hexadecimal number": b"0x10,0.5,,2020-01-01 10:00:00.5,t",
+    "a fraction among integers": b"0.5,0.5,,2020-01-01 10:00:00.5,t",
+    "a long integer among floats": b"1,9007199254740993,,2020-01-01 10:00:00.5,t",
+    "a value where there was none": b"1,0.5,7,2020-01-01 10:00:00.5,t",
+    "a time that nanoseconds do not hold": b"1,0.5,,9999-01-01 10:00:00,t",
+    "bytes that are no UTF-8": b"1,0.5,,2020-01-01 10:00:00.5,\xff",
+    "a field too many": b"1,0.5,,2020-01-01 10:00:00.5,t,u",
+    "a carriage return": b"1,0.5,,2020-01-01 10:00:00.5,t\ru",
+}
+
+
+@pytest.mark.parametrize("late", [None, *LATE])
+def test_a_run_of_csv_gives_what_a_full_scan_gives(
+    tmp_path: Path, late: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inputs = [tmp_path / f"in-{index}.csv" for index in range(3)]
+    for path in inputs:
+        path.write_bytes(b"a,f,n,d,t\n" + b"%d,0.5,,2020-01-01 10:00:00.5,t\n" * 100 % (*range(100),))
+    if late is not None:
+        inputs[2].write_bytes(inputs[2].read_bytes().replace(b"\n50,", b"\n" + LATE[late] + b"\n50,"))
+    expected, passes = shuffle(inputs, tmp_path / "without")
+    assert "observe" not in passes
+    infer_from_few(monkeypatch)
+    found, passes = shuffle(inputs, tmp_path / "with")
+    assert found == expected
+    assert isinstance(found, str) == (late in ("a field too many", "a carriage return"))
+    assert ("observe" in passes) == (late is not None)
+    if isinstance(found, dict):
+        check_verified(inputs, tmp_path / "with", "parquet", reads_twice=late is not None)
 
 
 @pytest.mark.usefixtures("short_prefix")

@@ -107,6 +107,10 @@ class QuoteScanner:
     def find_last_end(self, data: Bytes, state: State) -> tuple[int, State]:
         """Return the last end of a record, 0 if there is none, and the state behind `data`; `state` is that before it."""
         last = 0
+        content = data.tobytes()
+        if content and not state.is_quoted and (self._quote is None or self._quote not in content):
+            toggles = self._starts_at(data, np.array([data.size]), state)[0]
+            return content.rfind(self._end) + 1, State(toggles=bool(toggles))
         for ends, behind in self.find_ends(data, 0, state):
             last, state = int(ends[-1]) if ends.size else last, behind
         return last, state
@@ -130,14 +134,14 @@ class QuoteScanner:
         return last
 
     def find_sync(self, data: Bytes) -> int:
-        """Return the last position outside of quotes whatever the state at the begin of `data`; -1 if there is none.
+        """Return the first position outside of quotes whatever the state at the begin of `data`; -1 if there is none.
 
         A quote does not lie there, so that ``State(False, False)`` is the state.
         """
         _, begins, ends = _find_odd_runs(np.flatnonzero(data == self._quote))
         toggles = self._starts_at(data, begins, State())
         known = ends[~toggles & (begins > 0) & (ends < data.size)]  # the last run may go on behind `data`
-        return int(known[-1]) if known.size else -1
+        return int(known[0]) if known.size else -1
 
     def _scan(self, piece: Bytes, state: State, mask: Mask, other: Mask) -> tuple[Positions, State]:
         np.equal(piece, self._end, out=mask[: piece.size])

@@ -97,7 +97,9 @@ class TarDecoder(Decoder):
         for row, record in enumerate(list_records(batch.column(0))):
             for member in list_members(record):
                 columns[KEY][row] = (member.key or b"").decode()
-                columns[lower(member.suffix).decode()][row] = record[member.data : member.data + member.size]
+                # As bytes: Arrow keeps each view that it takes for ever.
+                content = bytes(record[member.data : member.data + member.size])
+                columns[lower(member.suffix).decode()][row] = content
         arrays = [pa.array(columns[field.name], field.type) for field in schema]
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import gzip
 import tarfile
 from typing import TYPE_CHECKING, Any
@@ -53,6 +54,14 @@ def test_members_are_kept_byte_for_byte_in_a_new_order(tmp_path: Path, name: str
     assert sorted(output[at : at + 512] for at in range(0, len(output), 512)) == sorted(
         content[at : at + 512] for at in range(0, len(content), 512)
     )
+
+
+def test_a_conversion_keeps_nothing_in_memory(tmp_path: Path) -> None:
+    content = make_tar([(f"{number}.bin", bytes(100_000)) for number in range(30)])
+    before = pa.total_allocated_bytes()
+    shuffle(tmp_path, content, "out.parquet")
+    gc.collect()
+    assert pa.total_allocated_bytes() - before < 100_000
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # webdataset closes no file

@@ -162,8 +162,10 @@ class WritePlan:
     """Annotations that Arrow types lack, by Parquet column."""
     has_page_checksums: bool
 
-    def open_writer(self, stream: BinaryIO, dictionaries: list[str] | bool) -> pq.ParquetWriter:
-        """Return a writer by this plan, with these dictionary columns and without a page index."""
+    def open_writer(
+        self, stream: BinaryIO, dictionaries: list[str] | bool, batch_values: int | None = None
+    ) -> pq.ParquetWriter:
+        """Return a writer by this plan, with these dictionary columns, so many values at once, and without a page index."""
         options: dict[str, Any] = {
             "compression": self.codecs,
             "compression_level": self.level,
@@ -171,6 +173,7 @@ class WritePlan:
             "version": "2.6",
             "write_page_checksum": self.has_page_checksums,
             "write_page_index": False,
+            "write_batch_size": batch_values,
             "use_compliant_nested_type": not self.keeps_list_names,
             "store_schema": False,
         }

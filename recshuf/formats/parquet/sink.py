@@ -20,8 +20,9 @@ from recshuf.formats.parquet import MAGIC
 from recshuf.formats.parquet.annotations import put_marks
 from recshuf.formats.parquet.plan import SINK_FACTOR, FirstRows
 from recshuf.formats.parquet.thrift import LIST, STRUCT, ThriftReader, encode_list, encode_number
-from recshuf.formats.parquet.types import leaf_types
+from recshuf.formats.parquet.types import leaf_types, null_bits
 from recshuf.interfaces import RowBuffer, Sink, Target, WriteOptions
+from recshuf.records.arrays import has_offsets, is_bytes, view_offsets
 from recshuf.records.conforming import check_digits, conform, encode_dictionary, has_decimals
 from recshuf.system.files import BehindFile
 from recshuf.system.threads import TaskQueue
@@ -44,6 +45,10 @@ _FILE_BUFFER_BYTES = 1 << 20
 _COLUMN_BYTES = 28 << 10
 """Memory of each Parquet column until it is written: 8,000 to 50,000 columns took 28 to 30 KB each, read and written."""
 _TAIL_BYTES = 8
+_BATCH_VALUES = 1024
+"""What Arrow writes at once by default."""
+_SHORT_BYTES = 8 << 10
+"""Of values up to this length, so many make a page of 8 MiB at most. Longer ones are written fewer at once."""
 # Field numbers in parquet.thrift.
 _ROWS = 3
 _PLACES: Fields = {1: {3: {9: None, 11: None}}, 5: None}
@@ -168,7 +173,11 @@ class ParquetSink(Sink):
     def _encode(self, columns: list[pa.ChunkedArray]) -> EncodedGroup:
         table = self._prepared_table(columns)
         with _explain_group():
-            return encode_group(partial(self._plan.open_writer, dictionaries=self._dictionaries), table)
+            dictionaries, batch_values = self._dictionaries, _count_batch_values(table)
+            open_writer = partial(
+                self._plan.open_writer, dictionaries=dictionaries, batch_values=batch_values
+            )
+            return encode_group(open_writer, table)
 
     def _prepared_table(self, columns: list[pa.ChunkedArray]) -> pa.Table:
         """Return a table of these columns, each in one chunk: pages depend on chunks.
@@ -204,6 +213,32 @@ def _explain_group() -> Iterator[None]:
         yield
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
         raise ConversionError("", f"a row group cannot be written as Parquet: {error}") from error
+
+
+def _count_batch_values(table: pa.Table) -> int:
+    """Return how many values Arrow writes before it looks how large a page is: one of 1,024 long ones may be a row group."""
+    if table.nbytes <= _SHORT_BYTES * table.num_rows:
+        return _BATCH_VALUES
+    longest = max(_mean_bytes(chunk) for column in table.columns for chunk in column.chunks)
+    return max(1, min(_BATCH_VALUES, int(_BATCH_VALUES * _SHORT_BYTES / max(1, longest))))
+
+
+def _mean_bytes(array: pa.Array) -> float:
+    """Return the mean length of the values of an array; of several Parquet columns, the largest."""
+    kind, count = array.type, max(1, len(array))
+    if isinstance(kind, pa.BaseExtensionType):
+        return _mean_bytes(array.storage)
+    if pa.types.is_struct(kind):
+        return max((_mean_bytes(array.field(index)) for index in range(kind.num_fields)), default=0)
+    if pa.types.is_fixed_size_list(kind):
+        size = kind.list_size
+        return _mean_bytes(array.values.slice(array.offset * size, len(array) * size))
+    if has_offsets(kind):
+        first, last = view_offsets(array)[[0, -1]].tolist()
+        return (
+            (last - first) / count if is_bytes(kind) else _mean_bytes(array.values.slice(first, last - first))
+        )
+    return null_bits(kind) / 8
 
 
 def _encode_ordered(array: pa.Array, categories: pa.Array, kind: pa.DictionaryType) -> pa.Array:

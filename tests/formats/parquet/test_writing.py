@@ -28,6 +28,7 @@ from tests.support.formats.parquet_tools import (
     open_source,
     read_all,
     store,
+    watched_memory,
     write_all,
 )
 
@@ -225,6 +226,37 @@ def test_pages_of_conversions_do_not_depend_on_cuts(tmp_path: Path) -> None:
     paths = [convert(table, tmp_path / f"{number}.parquet", each) for number, each in enumerate(cuts)]
     assert len({path.read_bytes() for path in paths}) == 1
     assert load(paths[0]).equals(table)
+
+
+LONG = [bytes([number]) * 80_000 if number % 9 else None for number in range(250)]
+IN_LISTS = [[value, b"", value] if number % 2 else None for number, value in enumerate(LONG)]
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array(LONG, pa.large_binary()),
+        pa.array([{"image": {"bytes": value, "path": "x"}} if value else None for value in LONG]),
+        pa.array(
+            [values and [("key", value) for value in values] for values in IN_LISTS],
+            pa.map_("string", "binary"),
+        ),
+        pa.array([value or bytes(80_000) for value in LONG], pa.binary(80_000)),
+    ],
+    ids=["bytes", "structs", "maps", "fixed"],
+)
+def test_pages_of_long_values_are_small_wherever_batches_are_cut(tmp_path: Path, column: pa.Array) -> None:
+    table = pa.table({"long": column, "short": np.arange(len(column))})
+    paths = [
+        convert(table, tmp_path / f"{number}", each) for number, each in enumerate([(), range(1, 250, 7)])
+    ]
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+    assert load(paths[0]).equals(table)
+    with watched_memory() as pool:
+        next(
+            pq.ParquetFile(paths[0], pre_buffer=False, buffer_size=1 << 16).iter_batches(1, columns=["long"])
+        )
+    assert pool.max_memory() < 12_000_000
 
 
 # Refusals

@@ -19,6 +19,7 @@ from recshuf.records.arrays import take_rows
 from recshuf.records.batch import Records, split_ranges
 from recshuf.records.digests import Digests, InputCount, InputCounts
 from recshuf.records.key_makers import KeyedRows, KeyMaker, cut_rows, find_others, remove_rows
+from recshuf.records.keys import KEY_BYTES
 from recshuf.records.provenance import add_provenance
 from recshuf.records.reader import InputPart, InputReader, ReadingPlan, whole_inputs
 from recshuf.storage.reading.listing import check_unchanged
@@ -167,9 +168,9 @@ class Scatter:
         if bad.size:
             batch = take_rows(batch, np.delete(np.arange(rows), bad))
             ranges = remove_rows(ranges, bad)
-        copies = self._task.keys.most_copies
-        # With its copies, a piece is no larger than a block.
-        count = min(copies, -(-copies * byte_count // self._plan.block_bytes))
+        copies, block = self._task.keys.most_copies, self._plan.block_bytes
+        # With its copies, a piece is no larger than a block, and nor are its keys.
+        count = max(min(copies, -(-copies * byte_count // block)), -(-KEY_BYTES * rows // block))
         for part, own in [(batch, ranges)] if count <= 1 else cut_rows(batch, ranges, count):
             if own:
                 self._draw(part, own)

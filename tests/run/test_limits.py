@@ -10,6 +10,7 @@ import sys
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
+import h5py
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -161,6 +162,23 @@ def test_many_copies_of_long_records_stay_within_the_limit(tmp_path: Path):
     report = shuffle_in_child([given], tmp_path / "out.txt", memory=32 * MB, seed=0, copies=[copies])
     assert (tmp_path / "out.txt").stat().st_size == copies * given.stat().st_size
     assert report["measured_peak_bytes"] <= 32 * MB + BASE
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("suffix", [".npy", ".arrow", ".h5"])
+def test_records_of_a_byte_stay_within_the_limit(tmp_path: Path, suffix: str):
+    values, given = np.arange(12_000_000).astype(np.int8), tmp_path / f"in{suffix}"
+    if suffix == ".h5":
+        with h5py.File(given, "w") as file:
+            file.create_dataset("a", data=values, chunks=(1 << 18,))
+    elif suffix == ".arrow":
+        table = pa.table({"a": values})
+        with pa.ipc.new_file(given, table.schema) as writer:
+            writer.write_table(table, max_chunksize=1 << 20)
+    else:
+        np.save(given, values)
+    report = shuffle_in_child([given], tmp_path / f"out{suffix}", memory=64 * MB, seed=0, workers=2)
+    assert report["measured_peak_bytes"] <= 64 * MB + BASE
 
 
 @pytest.mark.slow

@@ -188,6 +188,8 @@ def test_check_tests_the_order_of_each_part_that_is_large_enough(tmp_path: Path)
     assert done
     assert found.tested == sum(one.records for one in done.shards if "/c/" not in one.name) < 6000
     assert (found.missing, found.extra) == (0, 0)
+    shuffle(tmp_path / "in.jsonl", tmp_path / "exact", split="a=1/6,b=5/6")
+    assert recshuf.check(tmp_path / "exact", against=tmp_path / "in.jsonl").tested == 6000
     shuffle(tmp_path / "in.jsonl", tmp_path / "small", split={f"{part}": 0.1 for part in range(10)})
     with pytest.raises(
         UsageError, match=r"^no part of .*small has the 1,000 records that it takes to test an order"

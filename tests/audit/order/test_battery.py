@@ -105,6 +105,16 @@ def test_pools_keep_large_files_and_leave_none_small(sizes: Order) -> None:
     assert totals.size == 1 or totals.min() >= 6 * np.sqrt(windows / totals.size)
 
 
+def test_files_are_compared_where_there_is_enough_to_compare() -> None:
+    """Files without records count for nothing, and a test needs two windows, or ten expected pairs."""
+    order = uniform(1000, 1)
+    assert battery(order, [500, 0, 500]) == battery(order, [500, 500])
+    for sizes, name in (([400] + [1] * 600, "file-windows"), ([10] * 100, "same-file")):
+        scores = battery(order, sizes)
+        assert ("file-windows" in scores) + ("same-file" in scores) == 1
+        assert name not in scores
+
+
 FILES, COLUMNS = np.array([0, 0, 1, 1, 1, 2]), np.array([0, 0, 0, 0, 1, 2])
 EXACT: dict[str, Callable[[Order], Measure]] = {
     "table": lambda p: measure_table(FILES[p], COLUMNS),

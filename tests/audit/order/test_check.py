@@ -276,6 +276,14 @@ def test_a_column_can_tell_records_apart(tmp_path: Path, inputs: Path) -> None:
         recshuf.check(tmp_path / "out.parquet", against=inputs)
     report = recshuf.check(tmp_path / "out.parquet", against=inputs, id_column="meta.time")
     assert (report.is_uniform, report.tested, report.duplicates) == (True, COUNT, 0)
+    keys, paths = (
+        {"a": np.arange(COUNT), "b": np.zeros(COUNT)},
+        [tmp_path / "0.parquet", tmp_path / "1.parquet"],
+    )
+    for path, order in zip(paths, ("ab", "ba"), strict=True):
+        key = pa.StructArray.from_arrays([keys[name] for name in order], list(order))
+        pq.write_table(pa.table({"key": key}).take(shuffled()), path)
+    assert recshuf.check(paths[1], against=paths[0], id_column="key").tested == COUNT
 
 
 def test_files_that_say_other_things_of_their_columns_are_tested_together(tmp_path: Path) -> None:
@@ -301,6 +309,9 @@ def test_missing_and_extra_records_are_told(tmp_path: Path, inputs: Path) -> Non
     assert report.is_uniform
     both = recshuf.check([second, first], against=inputs)
     assert (both.tested, both.missing, both.extra) == (2 * COUNT - 3, 3, 3)
+    assert both.mean_move == pytest.approx(
+        (report.mean_move + recshuf.check(second, against=inputs).mean_move) / 2
+    )
     other = write_parquet(tmp_path / "other.parquet", np.arange(COUNT, 2 * COUNT))
     with pytest.raises(UsageError, match="only 0 records of an output are in the inputs"):
         recshuf.check(other, against=inputs)
@@ -337,6 +348,22 @@ def test_the_share_of_several_shuffles_is_that_of_the_largest(
         outputs = [tmp_path / f"{count}.parquet" for count in counts]
         report = recshuf.check(outputs, provenance=True)
         assert (report.records, report.share) == (4200, 0.5)
+
+
+def test_several_shuffles_are_tested_by_what_all_of_them_allow(tmp_path: Path) -> None:
+    """One is of a single file, which tells nothing of files, and has no records that come twice."""
+    for name in ("a", "b", "twice"):
+        numbers = [row for row in range(1200) for _ in range(2 if name == "twice" else 1)]
+        (tmp_path / f"{name}.txt").write_text("".join(f"{number}\n" for number in numbers))
+    outputs = [tmp_path / "0.jsonl", tmp_path / "1.jsonl"]
+    for output, names in zip(outputs, ("a", "ab"), strict=True):
+        recshuf.shuffle([tmp_path / f"{name}.txt" for name in names], output, seed=1, provenance=True)
+    each = [{one.name: one.z for one in recshuf.check(output, provenance=True).scores} for output in outputs]
+    both = {one.name: one.z for one in recshuf.check(outputs, provenance=True).scores}
+    assert both.keys() == each[0].keys() < each[1].keys()
+    assert both["steps"] not in (each[0]["steps"], each[1]["steps"])
+    report = recshuf.check([tmp_path / "a.txt", tmp_path / "twice.txt"], against=tmp_path / "twice.txt")
+    assert (report.duplicates, report.missing, report.extra) == (2400, 1200, 0)
 
 
 def test_of_long_values_as_many_are_tested_as_fit_the_memory(tmp_path: Path) -> None:

@@ -78,6 +78,11 @@ def test_a_page_of_a_run_shows_plan_passes_and_order(tmp_path: Path, inputs: Pat
     assert (report["records"], report["seed"], len(report["shards"])) == (COUNT, "5", 3)
 
 
+def test_a_page_of_a_run_with_parts_tests_each_of_them(tmp_path: Path, inputs: Path, call: Run):
+    reader = make_page(call, tmp_path, inputs, "-o", tmp_path / "out", "--seed", 5, "--split", "a=0.4,b=0.6")
+    assert any("looks uniformly random" in text for text in reader.text)
+
+
 def make_page(call: Run, folder: Path, *arguments: object) -> Reader:
     done = call(*arguments, "--html", folder / "page.html", "-q")
     assert (done.returncode, done.stderr) == (0, b"")

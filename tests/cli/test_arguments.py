@@ -65,7 +65,7 @@ WRONG = {
     "counts": ["--workers 0", "--head-count -1", "--header -1", "--shards 0 -o out/"],
     "names": ["--format orc", "--to orc", "--compression zstd:best", "--spill-compression brotli"],
     "bytes": [r"--separator \q", "--separator EMPTY", '--delimiter "'],
-    "streams": ["--shards 2", "--report -", "--html - -o out.txt"],
+    "streams": ["--shards 2", "--on-bad-record quarantine:- -o out.parquet", "--report -", "--html - -o out.txt"],
     "columns": ["--columns a,,b", "--columns id,id", "--datasets a,b,a"],
     "empty": ["-o EMPTY", "--report EMPTY -o out.txt", "--html EMPTY -o out.txt", "--temp-dir EMPTY -o out.txt", "--schema EMPTY -o out.txt", "EMPTY -o out.txt", "-o"],
     "results": ["--report missing/report.json", "--report out.txt -o ./out.txt", "--report it --html ./it -o out.txt", "--report out.recshuf.json -o out/", "--report ./out.txt.recshuf.json -o out.txt", "--html out.recshuf.json -o out/", "--html .out.txt.recshuf -o ./out.txt"],

@@ -40,6 +40,7 @@ def test_every_step_is_told_and_its_files_are_there(
         tables = [pq.read_table(pa.OSFile(os.fsencode(path))) for path in (folder / name).glob("*.parquet")]
         assert sum(table.num_rows for table in tables) == 2000
         assert all(len(table["label"].unique()) == kinds for table in tables)
+        assert sorted(number for table in tables for number in table["id"].to_pylist()) == [*range(2000)]
 
 
 @pytest.mark.parametrize("given", [("-o", "demo"), ()])

@@ -77,8 +77,9 @@ def fail_beside(task: tuple[str, str]) -> None:
 
 def test_a_task_that_fails_ends_those_beside_it(tmp_path: Path):
     with closing(open_engine("processes", None, 1)) as engine:
-        with pytest.raises(RuntimeError, match="so to say"):
+        with pytest.raises(RuntimeError, match="so to say") as raised:
             list(engine.run(fail_beside, [(how, str(tmp_path)) for how in ("waits", "fails")], 2))
+        assert "in fail_beside" in str(raised.value.__cause__)
         (other,) = map(int, os.listdir(tmp_path))
         assert not psutil.pid_exists(other)
 

@@ -118,7 +118,7 @@ def test_a_window_in_a_bucket_moves(bucket: AnyBucket, endpoint: str, tmp_path: 
     about = json.loads(do("store", "info", url, "--json").stdout)
     assert (len(about["sets"]), about["records"], about["path"]) == (1, 2 * ROWS, url)
     assert b"each read by a request" in do("store", "info", url).stdout
-    done = do("store", "verify", url)
+    done = call("store", "verify", url, "--storage-option", f"{bucket.url}:endpoint_url={endpoint}")
     assert done.stdout.decode() == f"{url}: whole, 120 records in 1 set\n"
     bucket.begin_upload("store/sets/later-00000.piles")
     assert do("store", "drop", url).returncode == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -41,6 +42,20 @@ def test_python_hears_warnings_at_the_calling_line(inputs: Path, tmp_path: Path)
     assert report.warnings == (str(heard[0].message),)
     assert report.to_json()["warnings"] == report.warnings
     assert f"warning: {report.warnings[0]}" in repr(report)
+
+
+@pytest.mark.parametrize(("name", "text"), [("a.csv", "a,b\n1,2\n"), ("a.txt", "one\ntwo\n"), ("a.jsonl", '{"a": 1}\n')])
+def test_the_remedy_for_lost_columns_works(tmp_path: Path, call: Run, name: str, text: str) -> None:
+    """Lines of text and CSV get no columns as such; those of JSONL do."""
+    folder = tmp_path / "data" / "year=2024"
+    folder.mkdir(parents=True)
+    (folder / name).write_text(text)
+    warned = call(tmp_path / "data", "-o", f"{tmp_path}/warned/").stderr.decode()
+    (remedy,) = re.findall(r"lacks them; (.*) keeps? the paths of inputs\n", warned)
+    done = call(tmp_path / "data", "-o", f"{tmp_path}/out/", *shlex.split(remedy.replace(" and ", " ")))
+    assert done.returncode == 0, done.stderr
+    (shard,) = (tmp_path / "out").iterdir()
+    assert b"year=2024" in shard.read_bytes()
 
 
 def test_an_update_of_a_store_is_heard_in_python(tmp_path: Path) -> None:

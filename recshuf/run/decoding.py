@@ -41,12 +41,17 @@ def check_options(job: Job, source_name: str, target_name: str) -> None:
         raise UsageError(f"--on-bad-record: for a conversion of {formats} only; leave it out")
     if job.options["provenance"] and not target.has_columns:
         raise UsageError(f"--provenance: {target_name} has no columns; give --to parquet or --to jsonl")
-    if job.options["provenance"] and not (is_conversion or source.adds_columns):
+    if job.options["provenance"] and not takes_provenance(source, target):
         raise UsageError(f"--provenance: not possible from {pair}; give --to parquet")
     if job.read.schema is not None and not is_conversion:
         raise UsageError(f"--schema: {pair} is no conversion; leave it out")
     if not is_conversion:
         _refuse_unheeded(job, source, [*dict(job.read.own)])
+
+
+def takes_provenance(source: Traits, target: Traits) -> bool:
+    """Tell whether records that are written can get the columns of `--provenance`."""
+    return target.has_columns and (source.adds_columns or not keeps_records(source.name, target.name))
 
 
 def check_stored(job: Job, source_name: str) -> None:

@@ -39,7 +39,7 @@ from recshuf.records.key_makers import extend_schema as add_words
 from recshuf.records.keys import KEY_BYTES
 from recshuf.records.provenance import PROVENANCE_BYTES
 from recshuf.records.provenance import extend_schema as add_provenance
-from recshuf.run.decoding import Decoding, check_options, check_stored, check_streams
+from recshuf.run.decoding import Decoding, check_options, check_stored, check_streams, takes_provenance
 from recshuf.run.features import add_values, count_records, open_fields, require_files, size_mixture
 from recshuf.run.inputs import Inputs, list_inputs
 from recshuf.storage.reading.objects import count_read_bytes
@@ -235,7 +235,7 @@ def resolve_job(
         require_files(job.feature.flag, files, ", or --split-by" if job.part_names else "")
     given, to = _choose_formats(job, destination, files)
     _check(job, destination, given, to)
-    _warn_of_lost_columns(job, given, files, progress)
+    _warn_of_lost_columns(job, given, to, files, progress)
     inputs = _open_inputs(job, given, files, progress)
     return _plan(job, destination, inputs, to, progress, piles)
 
@@ -406,16 +406,19 @@ def find_limits(job: Job, destination: Destination | None = None) -> Limits:
     )
 
 
-def _warn_of_lost_columns(job: Job, given: Format, files: list[InputFile], progress: Progress) -> None:
+def _warn_of_lost_columns(
+    job: Job, given: Format, to: Format, files: list[InputFile], progress: Progress
+) -> None:
     """Warn of columns that only the names of folders hold."""
     if given.traits.reads_partitions or job.options["provenance"]:
         return
     file = next((one for one in files if one.partitions), None)
     if file is not None:
         names = ", ".join(key for key, _ in file.partitions)
+        remedy = "--provenance keeps" if takes_provenance(given.traits, to.traits) else "--to parquet and --provenance keep"
         progress.warn(
             f"{file.name}: the columns of its folders ({names}) are not read for {given.traits.name}, and the output lacks "
-            "them; --provenance keeps the paths of inputs"
+            f"them; {remedy} the paths of inputs"
         )
 
 

@@ -21,6 +21,7 @@ from recshuf.job.options import (
     OPTIONS,
     GatherOptions,
     Inputs,
+    Names,
     Options,
     Paths,
     ScatterOptions,
@@ -141,6 +142,8 @@ def scatter(
     store: str | os.PathLike[str],
     *,
     split: Mapping[str, float | str] | None = None,
+    split_by: Names | None = None,
+    split_seed: int | None = None,
     progress: Progress | bool | None = None,
     **options: Unpack[ScatterOptions],
 ) -> recshuf.ScatterReport:
@@ -158,12 +161,14 @@ def scatter(
         Shares of the records by name, numbers or text such as ``"1/3"``, which add up to 1. Each becomes a store of this name
         in the folder or prefix `store`. Counts are exact, and every choice of so many records is equally likely, unless ``split_by`` is
         given. Inputs whose files do not tell how many records they hold are read twice. Default: one store.
+    split_by, split_seed
+        As for `shuffle`.
     **options
         See `recshuf.ScatterOptions`.
     """
     refuse_unknown(options, ScatterOptions)
-    given = options if split is None else options | {"split": check_shares(split)}
-    job = make_job(inputs, None, cast("Options", given))
+    parts = {"split": None if split is None else check_shares(split), "split_by": split_by, "split_seed": split_seed}
+    job = make_job(inputs, None, cast("Options", options | parts))
     # Parts are stores, and no keys: nothing else of the job is other than that of one store.
     feature, job = job.feature, replace(job, feature=None)
     choose_allocators(job.memory_bytes)

@@ -273,6 +273,7 @@ scatter_command = GroupedCommand(
                 ["--split"], metavar="NAME=SHARE,...",
                 help="Make one store for each share, such as train=0.99,val=0.01: folders of these names in STORE. Default: one store.",
             ),
+            *(make_option(name, "scatter") for name in ("split_by", "split_seed")),
         ],
         "General": [
             make_report_option("Write the figures of the scatter as JSON"),

@@ -206,8 +206,6 @@ class ScatterOptions(InputOptions, total=False):
     spill_compression: str | None
     on_bad_record: str
     overwrite: bool
-    split_by: Names | None
-    split_seed: int | None
 
 
 class StreamOptions(InputOptions, total=False):

@@ -131,6 +131,7 @@ SLIPS: dict[str, list[tuple[int, str, str]]] = {
         (2, "window store --keep-records -1", "--keep-records=-1: give an integer"),
         (2, "window store --append in.jsonl --seed 6", "has 5; leave it out"),
         (2, "window store --append in.jsonl --piles 4", "has 3; leave it out"),
+        (2, "window store --append in.jsonl --split-by a", "No such option '--split-by'"),
         (2, "window store", "nothing to do; give --append INPUT"),
         (2, "window store --time 2026-01-31 --keep-records 5", "--time: is that of what is appended; give --append, too"),
         *(

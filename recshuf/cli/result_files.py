@@ -202,7 +202,7 @@ def write_result(name: str, what: str, write: Callable[[], None]) -> None:
         write()
     except OSError as error:
         reason = f"the records are written, but not the {what}: {error.strerror}"
-        raise OutputError(f"{name}: {reason}; name another file") from error
+        raise OutputError(f"{name}: {reason}; name another file, and another output") from error
     except RecshufError as error:
         raise OutputError(f"{name}: the records are written, but not the {what}: {error}") from error
 

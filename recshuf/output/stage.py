@@ -63,7 +63,7 @@ class Destination(ABC):
             )
         if foreign:
             raise ForeignFileError(
-                f"{self.name}: holds {foreign[0]!r}, which is not from an earlier run; remove it or choose another "
+                f"{self.name}: holds {foreign[0]!r}, which is not from an earlier run; move it away, or choose another "
                 "output"
             )
         if names and not overwrite:

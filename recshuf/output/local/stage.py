@@ -312,7 +312,7 @@ class WorkFolder(Stage):
         names = set(os.listdir(self.path))  # noqa: PTH208 - names are wanted
         if foreign := sorted(names - {*_OWN_FILES, *_OWN_FOLDERS}):
             problem = f"holds {foreign[0]!r}, which is not from an earlier run"
-            raise OutputError(f"{self.path}: {problem}; remove it or choose another output")
+            raise OutputError(f"{self.path}: {problem}; move it away, or choose another output")
         finished = self.log.load() + self.tasks.count()
         if self.has_ended:
             self._clear()

@@ -62,7 +62,7 @@ def test_files_that_no_run_wrote_are_never_replaced(folder: Path, name: str, ove
     with pytest.raises(ForeignFileError) as raised:
         run("out/", overwrite=overwrite)
     assert str(raised.value) == (
-        f"out: holds {name.split('/')[0]!r}, which is not from an earlier run; remove it or choose another output"
+        f"out: holds {name.split('/')[0]!r}, which is not from an earlier run; move it away, or choose another output"
     )
 
 

@@ -137,7 +137,7 @@ def test_an_unfinished_run_is_an_error_with_both_remedies(bucket: AnyBucket, out
     # What others have there is named first: `--resume` would name it, too.
     bucket.put("data/out/foo", b"x")
     for resumes in (False, True):
-        with pytest.raises(OutputError, match=r"holds .foo., which is not from an earlier run; remove it or"):
+        with pytest.raises(OutputError, match=r"holds .foo., which is not from an earlier run; move it away"):
             output.shuffle(resume=resumes)
     bucket.delete("data/out/foo")
     output.shuffle(resume=True)

@@ -60,21 +60,12 @@ class AzureBucket(Bucket):
         reply = self._call(key, lambda: blob.upload_blob(body, overwrite=True, **_condition(match)))
         return _strip(reply["etag"])
 
-    def read(self, key: str) -> tuple[bytes, str] | None:
-
-        def read() -> tuple[bytes, str]:
-            reply = self._client.get_blob_client(key).download_blob()
-            return reply.readall(), _strip(reply.properties.etag)
-
-        with suppress(MissingObject):
-            return self._call(key, read)
-        return None
-
-    def _read_range(self, key: str, begin: int, end: int, etag: str | None) -> tuple[bytes, str]:
+    def _get(self, key: str, span: tuple[int, int] | None, etag: str | None) -> tuple[bytes, str]:
+        begin, size = (None, None) if span is None else (span[0], span[1] - span[0])
         match = _condition(Match(etag)) if etag else {}
 
         def read() -> tuple[bytes, str]:
-            reply = self._client.get_blob_client(key).download_blob(begin, end - begin, **match)
+            reply = self._client.get_blob_client(key).download_blob(begin, size, **match)
             return bytes(reply.readall()), _strip(reply.properties.etag)
 
         try:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from recshuf.errors import OutputError, UsageError
-from recshuf.storage.requests import PATIENCE_SECONDS, Finding, Requests, ask_at_once
+from recshuf.storage.requests import PATIENCE_SECONDS, Finding, MissingObject, Requests, ask_at_once
 from recshuf.system.locks import lock_folder
 from recshuf.system.paths import write_error
 
@@ -112,22 +112,25 @@ class Bucket(ABC):
     @abstractmethod
     def _put(self, key: str, body: bytes, match: Match) -> str: ...
 
-    @abstractmethod
     def read(self, key: str) -> tuple[bytes, str] | None:
         """Return content and ETag of an object; None if there is none."""
+        with suppress(MissingObject):
+            return self._get(key, None, None)
+        return None
 
     def read_range(self, key: str, begin: int, end: int, etag: str | None) -> tuple[bytes, str]:
         """Return bytes ``begin:end`` of an object, and its ETag.
 
         A `Conflict` says that it has another ETag than that which is given, or fewer bytes; `MissingObject`, that it is gone.
         """
-        content, found = self._read_range(key, begin, end, etag)
+        content, found = self._get(key, (begin, end), etag)
         if len(content) != end - begin:
             raise Conflict(f"{self._name(key)}: has {len(content):,} of {end - begin:,} bytes")
         return content, found
 
     @abstractmethod
-    def _read_range(self, key: str, begin: int, end: int, etag: str | None) -> tuple[bytes, str]: ...
+    def _get(self, key: str, span: tuple[int, int] | None, etag: str | None) -> tuple[bytes, str]:
+        """Do what `read_range` does, but its length is not compared; without a span for the whole object."""
 
     @abstractmethod
     def list(self, prefix: str) -> Iterator[StoredObject]:

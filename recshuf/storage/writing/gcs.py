@@ -84,13 +84,9 @@ class GcsBucket(Bucket):
             raise Conflict(self._name(key))
         return str(reply.json()["generation"])
 
-    def read(self, key: str) -> tuple[bytes, str] | None:
-        reply = self._ask("GET", self._object(key), key, params={"alt": "media"}, accepted=(404,))
-        return None if reply.status_code == 404 else (reply.content, reply.headers["x-goog-generation"])
-
-    def _read_range(self, key: str, begin: int, end: int, etag: str | None) -> tuple[bytes, str]:
+    def _get(self, key: str, span: tuple[int, int] | None, etag: str | None) -> tuple[bytes, str]:
         given: dict[str, Any] = {
-            "headers": {"Range": f"bytes={begin}-{end - 1}"},
+            "headers": {} if span is None else {"Range": f"bytes={span[0]}-{span[1] - 1}"},
             "params": {"alt": "media"} | (_condition(Match(etag)) if etag else {}),
         }
         reply = self._ask("GET", self._object(key), key, accepted=(404, 412, 416), **given)

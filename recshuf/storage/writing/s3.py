@@ -68,19 +68,11 @@ class S3Bucket(Bucket):
         reply = self._ask_again("put_object", key, Body=body, **_condition(match))
         return str(self._take(key, reply, "ETag"))
 
-    def read(self, key: str) -> tuple[bytes, str] | None:
-        with suppress(MissingObject):
-            return self._read(key)
-        return None
+    def _get(self, key: str, span: tuple[int, int] | None, etag: str | None) -> tuple[bytes, str]:
+        given = {} if span is None else {"Range": f"bytes={span[0]}-{span[1] - 1}"}
+        if etag:
+            given["IfMatch"] = etag
 
-    def _read_range(self, key: str, begin: int, end: int, etag: str | None) -> tuple[bytes, str]:
-        given = {"Range": f"bytes={begin}-{end - 1}"} | ({"IfMatch": etag} if etag else {})
-        content, found = self._read(key, **given)
-        if len(content) > end - begin:
-            raise self._refuse(key, "sends other bytes than are asked for")
-        return content, found
-
-    def _read(self, key: str, **given: str) -> tuple[bytes, str]:
         def read() -> tuple[bytes, str]:
             try:
                 reply = self._client.get_object(Bucket=self.bucket, Key=key, **given)
@@ -88,7 +80,10 @@ class S3Bucket(Bucket):
                 raise MissingObject(self._name(key)) from error
             return reply["Body"].read(), str(self._take(key, reply, "ETag"))
 
-        return self._call(key, read, given)
+        content, found = self._call(key, read, given)
+        if span is not None and len(content) > span[1] - span[0]:
+            raise self._refuse(key, "sends other bytes than are asked for")
+        return content, found
 
     def list(self, prefix: str) -> Iterator[StoredObject]:
         for item in self._list_pages("list_objects_v2", prefix, Prefix=prefix):

@@ -13,7 +13,7 @@ import os
 import resource
 import secrets
 import stat
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
@@ -23,7 +23,7 @@ from recshuf.errors import UsageError
 from recshuf.system.paths import write_error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
     from typing import TextIO
 
@@ -85,13 +85,20 @@ def _place(draft: Path, path: Path) -> None:
     draft.unlink()
 
 
-def sync(path: Path) -> None:
-    """Sync a file, or the names in a folder, to disk."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+@contextmanager
+def _opened(path: Path, flags: int = 0) -> Iterator[int]:
+    """Give a descriptor of a file or a folder that is only read."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | flags)
     try:
-        os.fsync(descriptor)
+        yield descriptor
     finally:
         os.close(descriptor)
+
+
+def sync(path: Path) -> None:
+    """Sync a file, or the names in a folder, to disk."""
+    with _opened(path) as descriptor:
+        os.fsync(descriptor)
 
 
 def sync_file_system(path: Path) -> bool:
@@ -99,13 +106,10 @@ def sync_file_system(path: Path) -> bool:
     libc = ctypes.CDLL(None, use_errno=True)
     if not hasattr(libc, "syncfs"):
         return False
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
+    with _opened(path) as descriptor:
         if libc.syncfs(descriptor):
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number), str(path))
-    finally:
-        os.close(descriptor)
     return True
 
 
@@ -147,31 +151,21 @@ def read_ahead(descriptor: int, offset: int, size: int) -> None:
 
 def drop_file_pages(path: Path) -> None:
     """Drop a whole file from the page cache. Failures are ignored."""
-    _apply(drop_pages, path)
+    with suppress(OSError), _opened(path, os.O_NONBLOCK) as descriptor:
+        drop_pages(descriptor)
 
 
 def begin_writing(path: Path) -> None:
     """Start writing the dirty pages of a file to its device. Failures show at the next sync."""
-    call = _find_call("sync_file_range")
-    if call is not None:
-        whole = (ctypes.c_int64(0), ctypes.c_int64(0))
-        _apply(lambda descriptor: call(descriptor, *whole, _SYNC_FILE_RANGE_WRITE), path)
-
-
-def _apply(call: Callable[[int], object], path: Path) -> None:
-    """Call a function with a descriptor of a file; a file that cannot be opened is ignored."""
-    with suppress(OSError):
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        try:
-            call(descriptor)
-        finally:
-            os.close(descriptor)
+    if (call := _find_sync_range()) is not None:
+        with suppress(OSError), _opened(path, os.O_NONBLOCK) as descriptor:
+            call(descriptor, ctypes.c_int64(0), ctypes.c_int64(0), _SYNC_FILE_RANGE_WRITE)
 
 
 @cache
-def _find_call(name: str) -> Callable[..., object] | None:
-    """Return a function of the C library; None if it has none of that name."""
-    call: Callable[..., object] | None = getattr(ctypes.CDLL(None), name, None)
+def _find_sync_range() -> Callable[..., object] | None:
+    """Return `sync_file_range` of the C library; None if it has none."""
+    call: Callable[..., object] | None = getattr(ctypes.CDLL(None), "sync_file_range", None)
     return call
 
 
@@ -185,7 +179,7 @@ class BehindFile(io.FileIO):
         super().__init__(file, mode)
         self._drop_page_cache = drop_page_cache
         self._begun = self._dropped = 0
-        self._call = _find_call("sync_file_range")
+        self._call = _find_sync_range()
 
     def write(self, data: ReadableBuffer, /) -> int:
         """Write at the current offset, and return the number of bytes written. Other failures show at the next sync."""

@@ -17,7 +17,7 @@ import pyarrow as pa
 from recshuf.formats.selection import Selection
 from recshuf.records.provenance import find_origins
 from recshuf.system.buffers import BufferPool
-from recshuf.train.blocks import Part, TransformedBlock, append_seeds, choose_block
+from recshuf.train.blocks import Part, append_seeds, choose_block
 from recshuf.train.documents import DocumentSource
 from recshuf.train.prefetch import Absence, close_at_exit, compute_ahead
 from recshuf.train.schedule import Schedule
@@ -155,9 +155,7 @@ class BatchReader:
 
         `prefetch` is by default that of the reader. Of `every` batches only the first is made: all groups are loaded.
         """
-        make_block: MakeBlock = choose_block(output, self.source.piles.nulls)
-        if transform is not None:
-            make_block = partial(TransformedBlock, make_block=make_block, transform=transform)
+        make_block = choose_block(output, self.source.piles.nulls, transform)
         opened, absence = self._open(epoch), Absence()
         phases = opened.schedule.starting_at(first_step)
         # By their first visits. Those of the tail were visited before.

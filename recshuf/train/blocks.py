@@ -166,8 +166,10 @@ _BLOCKS: dict[str, Callable[..., Block]] = {
 }
 
 
-def choose_block(output: str, nulls: Collection[str] | None = None) -> Callable[[pa.RecordBatch], Block]:
-    """Return what makes the blocks of batches of a form. For `nulls` see `NumpyBlock`."""
+def choose_block(
+    output: str, nulls: Collection[str] | None = None, transform: Transform | None = None
+) -> Callable[[pa.RecordBatch], Block]:
+    """Return what makes the blocks of batches of a form. For `nulls` see `NumpyBlock`, with `transform` see `TransformedBlock`."""
     if output not in OUTPUTS:
         raise UsageError(f"output={output!r}: give one of {', '.join(map(repr, OUTPUTS))}")
     if output in _PACKAGES:
@@ -178,7 +180,8 @@ def choose_block(output: str, nulls: Collection[str] | None = None) -> Callable[
             raise UsageError(
                 f'output="{output}" needs {name}, which is not installed; install {remedy}'
             ) from error
-    return partial(_BLOCKS[output], nulls=nulls) if nulls and output != "arrow" else _BLOCKS[output]
+    make = partial(_BLOCKS[output], nulls=nulls) if nulls and output != "arrow" else _BLOCKS[output]
+    return make if transform is None else partial(TransformedBlock, make_block=make, transform=transform)
 
 
 _SEEDS = "seeds"

@@ -21,7 +21,7 @@ from recshuf.formats.stored import read_metadata
 from recshuf.job.report import PythonWarnings
 from recshuf.records.arrays import has_offsets, take_rows, wrap_values
 from recshuf.records.batch import concat_batches
-from recshuf.train.blocks import Part, TransformedBlock, choose_block
+from recshuf.train.blocks import Part, choose_block
 from recshuf.train.documents import DocumentSource, StoredCounter, sum_lengths
 from recshuf.train.lanes import RecordLane, StoreMap, Stream, TokenLane, find_position, read_lanes
 from recshuf.train.prefetch import close_at_exit
@@ -251,9 +251,7 @@ class MixReader:
         every: int = 1,
     ) -> Generator[Any]:
         """Return an iterator over the batches of an epoch from a step on; see `BatchReader.read`."""
-        make_block: Any = choose_block(output, self._nulls)
-        if transform is not None:
-            make_block = partial(TransformedBlock, make_block=make_block, transform=transform)
+        make_block = choose_block(output, self._nulls, transform)
         begin = epoch * self._mixture.steps + first_step
         open_lane = partial(self._open_lane, begin, transform is not None, prefetch)
         return close_at_exit(self._run(epoch, first_step, every, make_block, open_lane))

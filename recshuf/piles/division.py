@@ -1,4 +1,4 @@
-"""Pile sets of parts of inputs: what the plan has as one set becomes several, by ranges of rows."""
+"""Stores that divide what they get: a set of the plan among several, by ranges of rows, and records among stores, by parts."""
 
 from __future__ import annotations
 
@@ -8,18 +8,23 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from recshuf.errors import CheckError
 from recshuf.piles.slices import Origin
 from recshuf.piles.store import disagreement
-from recshuf.records.digests import Digest, Digests, InputCount, sum_digests
-from recshuf.records.provenance import find_origins, unpack_provenance
+from recshuf.records.digests import Digest, Digests, InputCount, InputCounts, sum_digests
+from recshuf.records.key_makers import COUNTERS, count_values
+from recshuf.records.provenance import find_origins, find_ranges, unpack_provenance
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from recshuf.piles.footer import SetDescription
     from recshuf.piles.sealed_set import SealedSet
     from recshuf.piles.store import Store
     from recshuf.records.batch import Records
+    from recshuf.records.value_keys import PartFinder
 
 
 class CutStore:
@@ -89,5 +94,64 @@ class CutStore:
             self._store.complete(number, digest, replace(description, sources=sources))
 
     def seal_next(self) -> SealedSet | None:
-        """Seal a complete pile set, and return its entry; None if there is none."""
         return self._store.seal_next()
+
+
+class SplitStore:
+    """Stores with the same sets, one for each part of a split, filled by many threads. Records have provenance."""
+
+    def __init__(self, parts: Sequence[Store | CutStore], finder: PartFinder, input_count: int) -> None:
+        self.codec = parts[0].codec
+        self.counts = [InputCounts(input_count) for _ in parts]
+        """Counts of the inputs in each part."""
+        self.sealed: list[list[SealedSet]] = [[] for _ in parts]
+        """Sealed sets of each part."""
+        self.missing: NDArray[np.int64] = np.zeros(1, np.int64)
+        """How many records have no value of each field that tells their part."""
+        self.squares: NDArray[np.int64] = np.zeros(COUNTERS, np.int64)
+        """Counters of the values that tell parts; see `value_squares`."""
+        self._parts = parts
+        self._finder = finder
+        self._lock = threading.Lock()
+        """Guards counts and sealed sets; no other lock is taken under it."""
+
+    def add(self, set_index: int, origin: Origin, records: Records) -> None:
+        """Add a copy of some records to a pile set of each part that has some of them."""
+        ranges = find_ranges(records.batch)
+        edges = np.cumsum([0, *(one.rows for one in ranges)])
+        inputs = [one.input_index for one in ranges]
+        batch = records.batch.select(range(records.batch.num_columns - 1))
+        part_of_record, missing, values = self._finder.find_parts(batch, ranges)
+        with self._lock:
+            if values is not None:
+                self.squares = self.squares + count_values(values)
+            if missing is not None:
+                self.missing = self.missing + missing.sum(1)
+        for part, piles in enumerate(self._parts):
+            index = np.flatnonzero(part_of_record == part)
+            if index.size:
+                own, own_edges = records.take(index), np.searchsorted(index, edges)
+                sizes = self.codec.count_bytes(own.batch, own_edges)
+                piles.add(set_index, origin, own)
+                with self._lock:
+                    self.counts[part].add(inputs, sizes, Digests.find(own, own_edges))
+
+    def complete(self, set_index: int, given: Digest, description: SetDescription) -> None:
+        """Declare a pile set complete in all parts, and check the digest of its records."""
+        inputs = [source.index for source in description.sources]
+        digests = [counts.digest(inputs) for counts in self.counts]
+        if (found := sum_digests(digests)) != given:
+            raise CheckError(f"scatter: pile set {set_index}: {found.compare(given)} in all parts; run again")
+        for piles, counts, digest in zip(self._parts, self.counts, digests, strict=True):
+            sources = (replace(source, count=counts[source.index]) for source in description.sources)
+            piles.complete(set_index, digest, replace(description, sources=tuple(sources)))
+
+    def seal_next(self) -> SealedSet | None:
+        """Seal a complete pile set of any part, and return its entry; None if there is none."""
+        for piles, sealed in zip(self._parts, self.sealed, strict=True):
+            entry = piles.seal_next()
+            if entry is not None:
+                with self._lock:
+                    sealed.append(entry)
+                return entry
+        return None

@@ -33,9 +33,8 @@ if TYPE_CHECKING:
     from recshuf.interfaces import BadRecords, InputFile, Source
     from recshuf.job.plan import Plan
     from recshuf.job.report import Progress
-    from recshuf.piles.cut import CutStore
+    from recshuf.piles.division import CutStore, SplitStore
     from recshuf.piles.sealed_set import SealedSet
-    from recshuf.piles.split import SplitStore
     from recshuf.records.keys import RowRange
 
 

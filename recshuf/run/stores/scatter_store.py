@@ -27,11 +27,10 @@ from recshuf.job.plan import Costs, Cut, Plan, sum_known
 from recshuf.job.planner import make_plan
 from recshuf.job.report import DownloadReport, FileReport, Progress, ScatterReport
 from recshuf.job.sizing import assign_sets, choose_kept_set_bytes, count_piles, divide_kept
-from recshuf.piles.cut import CutStore
+from recshuf.piles.division import CutStore, SplitStore
 from recshuf.piles.kept.places import open_new_sets
 from recshuf.piles.kept.snapshots import Snapshot
 from recshuf.piles.layout import StorePlan
-from recshuf.piles.split import SplitStore
 from recshuf.records.arrays import find_nulls
 from recshuf.records.key_makers import PositionKeys
 from recshuf.records.provenance import PROVENANCE_BYTES, extend_schema, pack_provenance
@@ -58,20 +57,22 @@ if TYPE_CHECKING:
 
 
 class FormObserver:
-    """An `Observer`: a decoder sees all records, until some show that together they have no table form.
+    """An `Observer`: the decoder of a source sees all records, until some show that together they have no table form.
 
     A record that has none by itself is an error, or is set aside if the decoder does that. Then it must see all records, so
     that types that cannot be reconciled are an error, too.
     """
 
-    def __init__(
-        self, inner: Decoder | None, failed: TableForm | None = None, *, sets_bad_aside: bool = False
-    ) -> None:
-        self._inner = inner
+    def __init__(self, source: Source, *, sets_bad_aside: bool) -> None:
+        self._inner: Decoder | None = None
         self._sets_bad_aside = sets_bad_aside
-        self._failed: dict[tuple[int, int], TableForm] = {(-1, 0): failed} if failed else {}
+        self._failed: dict[tuple[int, int], TableForm] = {}
         self._nulls: set[str] = set()
         self._lock = threading.Lock()
+        try:
+            self._inner = source.decoder()
+        except ConversionError as error:
+            self._failed[-1, 0] = TableForm.of_error(error)
 
     @property
     def schema(self) -> pa.Schema | None:
@@ -119,14 +120,6 @@ class FormObserver:
             return TableForm(self._inner.finish())
         except (InputError, ConversionError) as error:
             return TableForm.of_error(error)
-
-
-def choose_observer(source: Source, *, sets_bad_aside: bool = False) -> FormObserver:
-    """Return the observer of a source's records."""
-    try:
-        return FormObserver(source.decoder(), sets_bad_aside=sets_bad_aside)
-    except ConversionError as error:
-        return FormObserver(None, TableForm.of_error(error))
 
 
 _ASIDE = "correct it, or set such lines aside with --on-bad-record quarantine:FILE"
@@ -264,7 +257,7 @@ def scatter_sets(
     pile_count = largest.snapshot.pile_count if finder is None or are_requests else 1
     plan = _plan_scatter(job, inputs, pile_count, largest.share, are_requests=are_requests)
     seed = largest.snapshot.seed
-    observer = choose_observer(inputs.source, sets_bad_aside=job.quarantine is not None)
+    observer = FormObserver(inputs.source, sets_bad_aside=job.quarantine is not None)
     sealed: list[SealedSet] = []
     beside = Path() if job.quarantine is None else real_path(job.quarantine).parent
     quarantine = open_quarantine(

@@ -13,8 +13,8 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from recshuf.errors import CheckError, OutputExistsError, UsageError
+from recshuf.piles.division import SplitStore
 from recshuf.piles.kept.folder import StoreFolder, refuse_in_store
-from recshuf.piles.split import SplitStore
 from recshuf.records.key_makers import find_deviation
 from recshuf.records.split import Split, apportion
 from recshuf.records.value_keys import PartFinder, PlacedParts, ValueParts

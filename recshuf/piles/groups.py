@@ -232,7 +232,6 @@ class Groups:
         return self._select(records)
 
     def announce(self, bundles: Iterable[list[int]]) -> Iterator[list[int]]:
-        """Yield bundles of groups that will be loaded; see `Regions.announce`."""
         return self._regions.announce(bundles, self._list_cells)
 
     def load_parts(

@@ -72,7 +72,6 @@ class ObjectPileFile(PileFile):
         return self._byte_count
 
     def get(self, begin: int, end: int) -> bytes:
-        """Return bytes of the object, by a request."""
         try:
             content, self._etag = self._sets.bucket.read_range(self._key, begin, end, self._etag)
         except (Conflict, MissingObject) as error:
@@ -147,7 +146,6 @@ class ObjectSets(SetFolder):
 
     @property
     def fetcher(self) -> Fetcher[ObjectPileFile]:
-        """What is fetched."""
         return self._fetcher.here
 
     # Files of this machine, to be uploaded

@@ -50,16 +50,13 @@ class RegionLayout:
 
     @property
     def count(self) -> int:
-        """Number of regions."""
         return len(self._bounds) - 1
 
     def find(self, piles: range) -> range:
-        """Return the regions that hold these piles."""
         start = piles.start // self.region_piles
         return range(start, -(-piles.stop // self.region_piles) if piles else start)
 
     def piles(self, region: int) -> range:
-        """Return the piles of a region."""
         return range(int(self._bounds[region]), int(self._bounds[region + 1]))
 
     def round_down(self, pile_count: int) -> int:
@@ -135,7 +132,6 @@ class WrittenRegions:
         self._bounds = np.searchsorted(parts[:, 0], np.arange(region_count + 1))
 
     def parts(self, region: int) -> list[tuple[int, int]]:
-        """Return start and bytes of each part of a region."""
         first, end = self._bounds[region], self._bounds[region + 1]
         return [(start, used) for start, used in self._parts[first:end].tolist()]
 
@@ -236,7 +232,6 @@ class PileSet:
         raise self._damaged(region)
 
     def _damaged(self, region: int) -> DamagedSetError:
-        """Return the error for a damaged region."""
         problem = f"region {region} does not read back as it was written: the disk or its memory is faulty"
         return DamagedSetError(self._file.name, problem, self._file.remedy)
 
@@ -384,7 +379,6 @@ class GrowingPileSet(PileSet):
         return end + len(content), format_checksum(content[-TRAILER_BYTES:])
 
     def sync(self) -> None:
-        """Sync the file to disk."""
         try:
             os.fsync(self._descriptor)
         except OSError as error:

@@ -56,7 +56,6 @@ class SealedSet:
 
     @property
     def file_name(self) -> str:
-        """Name of its file or object."""
         return f"{self.name}{SET_SUFFIX}"
 
     def describe(self) -> dict[str, Any]:
@@ -66,7 +65,6 @@ class SealedSet:
 
     @property
     def footer_bytes(self) -> bytes:
-        """Its footer, if the entry has it."""
         return base64.b64decode(self.footer)
 
     def knowing(self, footer: bytes | memoryview) -> SealedSet:

@@ -79,7 +79,6 @@ class GroupedBatch:
 
     @property
     def pile_count(self) -> int:
-        """Number of piles."""
         return len(self.bounds) - 1
 
     @property
@@ -287,7 +286,6 @@ class Store:
         return Store(plan, self.codec, self.folder, self.key_range.part(piles, self.pile_count))
 
     def digests_of(self, set_index: int) -> Digests:
-        """Return the digests of the piles of a set."""
         return self._digests.setdefault(set_index, Digests(self.pile_count))
 
     def sum_sets(self, piles: range) -> dict[int, Digest]:

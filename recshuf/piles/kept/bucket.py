@@ -88,7 +88,6 @@ class StoreBucket(StorePlace):
 
     @property
     def sets_url(self) -> Url:
-        """Prefix of the sets."""
         return self._url.join(f"{SETS_FOLDER}/")
 
     def anchor(self) -> StoreBucket:
@@ -361,7 +360,6 @@ class StoreRemains:
         self._uploads: list[OpenUpload] = []
 
     def find(self) -> bool:
-        """Look for them; return whether there are any."""
         store = self._store
         # Listed first: what is committed meanwhile is referred to.
         sets = store.list_sets()
@@ -373,7 +371,6 @@ class StoreRemains:
         return bool(self._sets or self._uploads)
 
     def describe(self) -> Iterator[str]:
-        """Yield a line about each."""
         for one in self._sets:
             time = datetime.fromtimestamp(one.modified, UTC)
             size = format_size(one.byte_count)

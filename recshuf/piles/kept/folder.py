@@ -158,7 +158,6 @@ class StoreFolder(StorePlace):
         return []
 
     def list_snapshots(self) -> list[Path]:
-        """Return the files of all snapshots."""
         return list(self.path.glob("snapshot-*.json"))
 
     def list_parts(self) -> list[Path]:

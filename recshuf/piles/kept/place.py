@@ -37,7 +37,6 @@ SNAPSHOT = re.compile(r"snapshot-(\d{6,})\.json")
 
 
 def name_snapshot(number: int) -> str:
-    """Return the name of the file or object of a snapshot."""
     return f"snapshot-{number:06d}.json"
 
 

@@ -63,12 +63,10 @@ class Snapshot:
 
     @property
     def record_count(self) -> int:
-        """Number of records."""
         return sum(one.records for one in self.sets)
 
     @property
     def byte_count(self) -> int:
-        """Bytes of the records."""
         return sum(one.byte_count for one in self.sets)
 
     @property
@@ -88,7 +86,6 @@ class Snapshot:
         return {*(find_writer(one.name) for one in self.sets), *chain.from_iterable(self.joined.values())}
 
     def add(self, sets: tuple[SealedSet, ...], schema: pa.Schema) -> Snapshot:
-        """Return a snapshot with more sets."""
         held = {one.name for one in self.sets}
         for one in sets:
             if one.name in held:
@@ -110,7 +107,6 @@ class Snapshot:
             raise UsageError(describe_drift(self.schema, schema))
 
     def drop(self, names: set[str]) -> Snapshot:
-        """Return a snapshot without some sets."""
         joined = {name: written for name, written in self.joined.items() if name not in names}
         return replace(self, sets=tuple(one for one in self.sets if one.name not in names), joined=joined)
 

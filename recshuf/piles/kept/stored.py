@@ -163,7 +163,6 @@ class StoredPiles(Regions):
 
     @property
     def record_count(self) -> int:
-        """Number of records."""
         return int(self.counts.sum())
 
     def pack(self, cells: Cells, memory: Allocate = allocate) -> PackedRecords | None:

@@ -117,7 +117,6 @@ def _write_set(
     name: str,
     advance: Callable[[int, int], None],
 ) -> SealedSet:
-    """Write the records of some sets to one."""
     plan = StorePlan(
         piles.info.pile_count,
         (float(piles.counts[members].sum()),),

@@ -90,30 +90,23 @@ def shift_sources(records: Records, added: NDArray[np.int64]) -> Records:
     return Records(records.keys, batch.set_column(batch.num_columns - 1, _PROVENANCE, column))
 
 
-def check_names(names: Sequence[str]) -> None:
+def check_names(names: Sequence[str], stored_counts: Sequence[int | None] | None = None) -> None:
+    """Check that no two inputs have the same name, of the sources of a store no two of which it holds so many records."""
     check_count(len(names))
-    for name, count in _find_repeated(names):
-        raise UsageError(f"--provenance: {name} is an input {count} times; name it once")
-
-
-def check_stored_names(names: Sequence[str], record_counts: Sequence[int | None]) -> None:
-    """Check that no two sources of a store that have records have the same name."""
-    check_count(len(names))
-    for name, count in _find_repeated(list(compress(names, record_counts))):
-        raise UsageError(
-            f"--provenance: the store holds records of {count} inputs named {name}; leave it out, and give what is "
-            "appended later a path of its own"
-        )
+    held = names if stored_counts is None else compress(names, stored_counts)
+    for name, count in Counter(held).most_common(1):
+        if count > 1 and stored_counts is None:
+            raise UsageError(f"--provenance: {name} is an input {count} times; name it once")
+        if count > 1:
+            raise UsageError(
+                f"--provenance: the store holds records of {count} inputs named {name}; leave it out, and give what is "
+                "appended later a path of its own"
+            )
 
 
 def check_count(input_count: int, option: str = "--provenance") -> None:
     if input_count > MAX_INPUTS:
         raise UsageError(f"{option}: {input_count:,} inputs are more than {MAX_INPUTS:,}; join some")
-
-
-def _find_repeated(names: Sequence[str]) -> list[tuple[str, int]]:
-    """Return the name that is there most often, and how often, unless all are there once."""
-    return [(name, count) for name, count in Counter(names).most_common(1) if count > 1]
 
 
 class ProvenanceDecoder(Decoder):

@@ -13,13 +13,7 @@ from recshuf.interfaces import Decoder, FieldAdder, InputSummary, Source, Suppor
 from recshuf.job.options import OPTIONS, find_own, flag_of
 from recshuf.job.plan import Costs, sum_known
 from recshuf.records.keys import KEY_BYTES
-from recshuf.records.provenance import (
-    FILE_COLUMN,
-    ROW_COLUMN,
-    ProvenanceDecoder,
-    check_names,
-    check_stored_names,
-)
+from recshuf.records.provenance import FILE_COLUMN, ROW_COLUMN, ProvenanceDecoder, check_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -139,10 +133,7 @@ class Decoding:
         if inner is None or not provenance:
             return cls(converts, inner, inner)
         names = [one.name for one in source.inputs]
-        if inputs.stored is None:
-            check_names(names)
-        else:
-            check_stored_names(names, [one.record_count for one in source.inputs])
+        check_names(names, None if inputs.stored is None else [one.record_count for one in source.inputs])
         is_lean = load_format(to).traits.keeps_dictionaries or isinstance(inner, FieldAdder)
         return cls(converts, inner, ProvenanceDecoder(inner, names, as_dictionary=is_lean))
 

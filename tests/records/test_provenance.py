@@ -19,7 +19,6 @@ from recshuf.records.provenance import (
     MAX_ROWS,
     add_provenance,
     check_names,
-    check_stored_names,
     find_origins,
     find_ranges,
     shift_sources,
@@ -70,11 +69,11 @@ def test_inputs_and_rows_are_found_again(ranges: list[RowRange], added: int) -> 
     [
         (check_names, [["a", "b", "a", "a"]], "a is an input 3 times; name it once"),
         (check_names, [range(MAX_INPUTS + 1)], "4,194,305 inputs are more than 4,194,304"),
-        (check_stored_names, [["a", "b", "a"], [1, None, 2]], "holds records of 2 inputs named a"),
+        (check_names, [["a", "b", "a"], [1, None, 2]], "holds records of 2 inputs named a"),
     ],
 )
 def test_names_that_tell_nothing_apart_are_refused(check: Any, arguments: list[Any], problem: str) -> None:
     with pytest.raises(UsageError, match=f"^--provenance: .*{problem}"):
         check(*arguments)
-    check_stored_names(["a", "b", "a"], [None, 1, 2])
+    check_names(["a", "b", "a"], [None, 1, 2])
     check_names(["a", "b"])

@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, BinaryIO, Union, cast, get_args, get_origin
@@ -93,27 +94,19 @@ _NO_LISTS = (str, bytes, Mapping, set, frozenset)
 """Sets have no order, and results depend on it."""
 
 
-def _to_names(value: object) -> object:
+def _to_texts(value: object, kinds: Any = str) -> object:
     if not isinstance(value, Iterable) or isinstance(value, _NO_LISTS):
         return NotImplemented
     try:
-        names = tuple(value)
+        items = tuple(value)
     except TypeError:  # an array without axes
         return NotImplemented
-    return tuple(map(str, names)) if all(isinstance(name, str) for name in names) else NotImplemented
-
-
-def _to_numbers(value: object) -> object:
-    if not isinstance(value, Iterable) or isinstance(value, _NO_LISTS):
-        return NotImplemented
-    numbers = tuple(value)
-    is_plain = all(isinstance(each, str | int | float | Fraction | np.number) for each in numbers)
-    return tuple(map(str, numbers)) if is_plain else NotImplemented
+    return tuple(map(str, items)) if all(isinstance(each, kinds) for each in items) else NotImplemented
 
 
 def _to_mapping(value: object) -> object:
     if isinstance(value, list | tuple):  # NAME=VALUE, from the command line
-        return _to_names(value)
+        return _to_texts(value)
     return value if isinstance(value, Mapping) else NotImplemented
 
 
@@ -141,8 +134,8 @@ _KINDS: Mapping[Any, tuple[str, Callable[[object], object]]] = {
     str: ("text", lambda value: str(value) if isinstance(value, str) else NotImplemented),
     bytes: ("bytes", lambda value: bytes(value) if isinstance(value, bytes | bytearray) else NotImplemented),
     os.PathLike: ("a path", _to_path),
-    Iterable: ("a list of names", _to_names),
-    Sequence: ("a list of numbers", _to_numbers),
+    Iterable: ("a list of names", _to_texts),
+    Sequence: ("a list of numbers", partial(_to_texts, kinds=str | int | float | Fraction | np.number)),
     Mapping: ("a dict", _to_mapping),
     int: ("a whole number", _to_number),
     BinaryIO: ("a stream of bytes", _to_stream),

@@ -24,15 +24,12 @@ _MOST = 255
 GroupOrder = Literal["input", "random"]
 GROUP_ORDERS = get_args(GroupOrder)
 _RECORD = "record"
-_FLAGS = {
-    "group_by": "--group-by",
-    "dedup": "--dedup",
-    "split": "--split",
-    "weights": "--weights",
-    "copies": "--copies",
-}
+_FLAGS = ("--group-by", "--dedup", "--split", "--weights", "--copies")
 """Of the options of which a run takes one."""
-_KEYS = {flag: name for name, flag in _FLAGS.items()}
+
+
+def _name_of(flag: str) -> str:
+    return flag.removeprefix("--").replace("-", "_")
 
 
 def parse_shares(text: str) -> dict[str, str]:
@@ -189,7 +186,7 @@ def describe_feature(feature: Feature | None) -> dict[str, Any]:
     """Return what a run does besides the order, as in a manifest, without figures."""
     if isinstance(feature, Mixture):
         return {"sources": feature.list_numbers()}
-    return {} if feature is None else {_KEYS[feature.flag]: feature.to_json()}
+    return {} if feature is None else {_name_of(feature.flag): feature.to_json()}
 
 
 def find_fields(feature: Feature | None) -> tuple[str, tuple[str, ...]] | None:
@@ -201,7 +198,7 @@ def find_fields(feature: Feature | None) -> tuple[str, tuple[str, ...]] | None:
 
 def choose_feature(options: Options) -> Feature | None:
     """Return what a run does besides the order; None for a plain shuffle. A second one is a `UsageError`."""
-    given = [flag for name, flag in _FLAGS.items() if cast("dict[str, object]", options)[name] is not None]
+    given = [flag for flag in _FLAGS if cast("dict[str, object]", options)[_name_of(flag)] is not None]
     if len(given) > 1:
         raise UsageError(
             f"{given[0]} and {given[1]}: give one of them in a run; the output of one run can be the input of the next"

@@ -42,10 +42,7 @@ class Ranks(NamedTuple):
 def find_ranks(group: ProcessGroup | None, *, is_needed: bool) -> Ranks | None:
     """Return those of `torch.distributed` if it is initialized, else of the environment, as torchrun sets it; None without.
 
-    Raises
-    ------
-    UsageError
-        When they are needed, and the environment tells of several processes, but not which this one is.
+    If they are needed, an environment that tells of several processes, but not which this one is, is refused.
     """
     if distributed.is_available() and distributed.is_initialized():
         told_by = _ALL if group is None else _GROUP

@@ -43,13 +43,7 @@ def check_filter(expression: Any) -> None:
 
 
 class FilteredPiles(Regions):
-    """The regions of a store with those of its records for which an expression is true. All else is that of the store.
-
-    Raises
-    ------
-    UsageError
-        When the expression does not fit the columns of the store, is neither true nor false, or true of no record.
-    """
+    """The regions of a store with those of its records for which an expression is true. All else is that of the store."""
 
     def __init__(self, piles: StoredPiles, expression: Any) -> None:
         self.inner, self.names = piles, piles.names

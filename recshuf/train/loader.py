@@ -195,11 +195,7 @@ class PileLoader(ResumableLoader):
                 f"world_size); make it smaller{remedy}"
             )
 
-    def __repr__(self) -> str:
-        return self.show(type(self).__name__)
-
     def show(self, name: str, *, with_rank: bool = True) -> str:
-        """Return what it yields, as the call of a class of this name."""
         sharding, reader = self._sharding, self._reader
         shown: dict[str, object] = {"batch_size": sharding.batch_size}
         if with_rank:
@@ -223,13 +219,6 @@ class PileLoader(ResumableLoader):
         return self._reader.known
 
     def shard(self, rank: int, world_size: int) -> None:
-        """Yield the batches of another rank from now on.
-
-        Raises
-        ------
-        UsageError
-            When so many ranks do not fit the lanes.
-        """
         sharding = replace(self._sharding, rank=rank, world_size=world_size)
         self._reader.shard(sharding)
         self._sharding = sharding
@@ -318,7 +307,6 @@ class PileLoader(ResumableLoader):
         return self._reader.read(epoch, first_step, self._output, self._transform)
 
     def read_share(self, epoch: int, first_step: int, every: int) -> Generator[Any]:
-        """Return an iterator over the first of `every` batches from a step on, without threads: for a worker."""
         return self._reader.read(epoch, first_step, self._output, self._transform, prefetch=0, every=every)
 
 

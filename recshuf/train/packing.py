@@ -93,23 +93,12 @@ class PackedLoader(ResumableLoader):
                 find_lane(groups, start["epoch"], lane, mixture.sharding.lanes)
         super().__init__(start["epoch"])
 
-    def __repr__(self) -> str:
-        return self.show(type(self).__name__)
-
     def show(self, name: str, **_: Any) -> str:
-        """Return what it yields, as the call of a class of this name."""
         shown = self._packing.describe() | {"batch_size": self._mixture.sharding.batch_size}
         paths = [str(source.groups.piles.path) for source in self._sources]
         return show_call(name, *paths, **shown)
 
     def shard(self, rank: int, world_size: int) -> None:
-        """Yield the batches of another rank from now on.
-
-        Raises
-        ------
-        UsageError
-            When so many ranks do not fit the lanes.
-        """
         sharding = replace(self._mixture.sharding, rank=rank, world_size=world_size)
         self._mixture = replace(self._mixture, sharding=sharding)
 
@@ -124,7 +113,6 @@ class PackedLoader(ResumableLoader):
         return close_at_exit(self._run(epoch, first_step, self._sources[0].groups.prefetch, 1))
 
     def read_share(self, epoch: int, first_step: int, every: int) -> Generator[Any]:
-        """Return an iterator over the first of `every` batches from a step on, without threads: for a worker."""
         return close_at_exit(self._run(epoch, first_step, 0, every))
 
     def _run(self, epoch: int, step: int, prefetch: int, every: int) -> Generator[Any]:

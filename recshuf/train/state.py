@@ -52,6 +52,27 @@ class ResumableLoader(ABC):
         """Return the batches of an epoch from a step on."""
 
     @abstractmethod
+    def show(self, name: str) -> str:
+        """Return what it yields, as the call of a class of this name."""
+
+    def __repr__(self) -> str:
+        return self.show(type(self).__name__)
+
+    @abstractmethod
+    def shard(self, rank: int, world_size: int) -> None:
+        """Yield the batches of another rank from now on.
+
+        Raises
+        ------
+        UsageError
+            When so many ranks do not fit the lanes.
+        """
+
+    @abstractmethod
+    def read_share(self, epoch: int, first_step: int, every: int) -> Generator[Any]:
+        """Return an iterator over the first of `every` batches from a step on, without threads: for a worker."""
+
+    @abstractmethod
     def describe(self, epoch: int, step: int) -> dict[str, Any]:
         """Return the state at another position, which may lie anywhere."""
 

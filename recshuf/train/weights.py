@@ -56,13 +56,7 @@ class Weights(NamedTuple):
 
     @classmethod
     def read(cls, weights: Any, unit: str) -> Weights:
-        """Return the weights of a dict from stores, or of a schedule: a dict from numbers to such.
-
-        Raises
-        ------
-        UsageError
-            When they are no weights; names the store or the number.
-        """
+        """Return the weights of a dict from stores, or of a schedule: a dict from numbers to such."""
         if not isinstance(weights, Mapping) or not weights:
             raise UsageError(f"weights={weights!r}: give a dict from stores to their weights")
         if unit not in get_args(Unit):

@@ -25,6 +25,7 @@ from recshuf.errors import ConversionError
 from recshuf.records.arrays import (
     FLAT,
     has_offsets,
+    is_contiguous_list,
     is_list_view,
     is_variable_list,
     take_rows,
@@ -33,6 +34,7 @@ from recshuf.records.arrays import (
     view_data,
     view_offsets,
 )
+from recshuf.records.conforming import with_value_field
 from recshuf.system.buffers import allocate
 
 if TYPE_CHECKING:
@@ -62,13 +64,7 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
         return pa.struct([_plain_field(member) for member in kind])
     if types.is_map(kind):
         return pa.map_(_plain_field(kind.key_field), _plain_field(kind.item_field), kind.keys_sorted)
-    if types.is_fixed_size_list(kind):
-        return pa.list_(_plain_field(kind.value_field), kind.list_size)
-    if types.is_large_list(kind):
-        return pa.large_list(_plain_field(kind.value_field))
-    if types.is_list(kind):
-        return pa.list_(_plain_field(kind.value_field))
-    return kind
+    return with_value_field(kind, _plain_field(kind.value_field)) if is_contiguous_list(kind) else kind
 
 
 def _plain_field(field: pa.Field) -> pa.Field:

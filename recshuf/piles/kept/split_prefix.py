@@ -42,7 +42,10 @@ def hold_prefix(place: StoreBucket, options: StorageOptions) -> Iterator[Callabl
     url, token = Url.parse(place.name), secrets.token_hex(16)
     key = url.join(MARK).key
     try:
-        etag = _put_mark(place, url, token)
+        try:
+            etag = place.bucket.put(key, token.encode(), Match())
+        except Conflict:
+            raise explain_mark(place.name, url) from None
         yield lambda name: StoreBucket(url.join(name), options, token)
         if place.bucket.read(key) != (token.encode(), etag):
             raise OutputError(f"{place.name}: another process has deleted it meanwhile; run again")
@@ -53,10 +56,3 @@ def hold_prefix(place: StoreBucket, options: StorageOptions) -> Iterator[Callabl
             if there is not None and there[0] == token.encode() and remains.find():
                 remains.remove()
         raise
-
-
-def _put_mark(place: StoreBucket, url: Url, token: str) -> str:
-    try:
-        return place.bucket.put(url.join(MARK).key, token.encode(), Match())
-    except Conflict:
-        raise explain_mark(place.name, url) from None

@@ -57,6 +57,7 @@ def check_html(
 
 def check_writable(option: str, name: str, output: str | None) -> None:
     """Refuse, before the run, a file whose folder is missing or read-only, or that runs write themselves."""
+    from recshuf.piles.kept.folder import find_store_around
     from recshuf.storage.reading.local import MANIFEST_SUFFIX
 
     check_name(name)
@@ -64,8 +65,8 @@ def check_writable(option: str, name: str, output: str | None) -> None:
     if name == "-":
         raise UsageError(f"{option} -: standard output is not possible here; name a file")
     path, target = real_path(name), None if output is None else real_path(output)
-    around = f"output {output}" if target in path.parents else _name_store_around(path)
-    if around:
+    store = find_store_around(path)
+    if around := f"output {output}" if target in path.parents else store and f"pile store {store}":
         raise UsageError(
             f"{option} {name} lies in the {around}, which may hold nothing else; name a file outside it"
         )
@@ -89,13 +90,6 @@ def check_writable(option: str, name: str, output: str | None) -> None:
         raise ForbiddenOutputError(
             f"{option} {name}: folder {path.parent} cannot be written; name a file in another one"
         )
-
-
-def _name_store_around(path: Path) -> str | None:
-    from recshuf.piles.kept.folder import find_store_around
-
-    store = find_store_around(path)
-    return None if store is None else f"pile store {store}"
 
 
 def check_new_folder(name: str) -> None:

@@ -57,19 +57,9 @@ RAMP = np.frombuffer(
     np.uint8,
 ).reshape(-1, 3)
 """Steps from dark violet to light yellow, ever lighter, so that the order shows without hues: at even distances in OKLab."""
-LABEL_COLOURS = np.array(
-    [
-        [0, 114, 178],
-        [230, 159, 0],
-        [0, 158, 115],
-        [204, 121, 167],
-        [86, 180, 233],
-        [213, 94, 0],
-        [240, 228, 66],
-        [0, 0, 0],
-    ],
-    np.uint8,
-)
+LABEL_COLOURS = np.frombuffer(
+    bytes.fromhex("0072b2 e69f00 009e73 cc79a7 56b4e9 d55e00 f0e442 000000"), np.uint8
+).reshape(-1, 3)
 """The palette of Okabe and Ito, safe for colour-blind readers; the first two differ most."""
 GREY = np.array([216, 216, 216], np.uint8)
 """Colour of missing values and of labels without one. A darker grey looks purple to readers who do not see green."""

@@ -20,7 +20,7 @@ from recshuf.formats.values import find_invalid
 from recshuf.output.manifest import is_beside
 from recshuf.records.arrays import view_bytes, view_offsets
 from recshuf.system.files import sync
-from recshuf.system.paths import real_path, write_error
+from recshuf.system.paths import naming_errors, real_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -127,10 +127,8 @@ class Quarantine:
         self._unfinished = self._target.with_name(f".{self._target.name}.{token}.part")
         self._previous = self._target.with_name(f".{self._target.name}.{token}.old")
         self._is_placed = False
-        try:
+        with naming_errors(str(path), folder):
             self._parts = tempfile.TemporaryFile(buffering=0, dir=folder)  # noqa: SIM115 - see `close`
-        except OSError as error:
-            raise self._error(error, folder) from error
 
     def put(self, input_index: int, first_row: int, bad: BadRecords, batch: pa.RecordBatch) -> None:
         """Set aside records of a batch, whose first record is row `first_row` of input `input_index`."""
@@ -162,26 +160,22 @@ class Quarantine:
 
     def _write(self, text: memoryview) -> None:
         self._byte_count += len(text)
-        try:
+        with naming_errors(str(self.path), self._folder):
             while text:
                 text = text[self._parts.write(text) :]
-        except OSError as error:
-            raise self._error(error, self._folder) from error
 
     def finish(self) -> None:
         """Write all bad records to the file, in the order of inputs and lines.
 
         Replaces an existing file; `withdraw` restores it.
         """
-        try:
+        with naming_errors(str(self.path), self._target.parent):
             self._merge()
             if self._target.exists() and not self._previous.exists():
                 _link(self._target, self._previous)
             self._unfinished.rename(self._target)
             self._is_placed = True
             sync(self._target.parent)
-        except OSError as error:
-            raise self._error(error, self._target.parent) from error
 
     def _merge(self) -> None:
         self._unfinished.unlink(missing_ok=True)
@@ -226,9 +220,6 @@ class Quarantine:
                 self._previous.replace(self._target)
             else:
                 self._target.unlink()
-
-    def _error(self, error: OSError, folder: Path) -> OSError:
-        return write_error(error, str(self.path), folder)
 
 
 def check_path(path: Path, inputs: Sequence[Path], output: Path | None, *, overwrite: bool) -> None:

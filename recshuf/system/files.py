@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 import xxhash
 
 from recshuf.errors import UsageError
-from recshuf.system.paths import write_error
+from recshuf.system.paths import naming_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -59,15 +59,13 @@ def exchange(first: Path, second: Path) -> None:
 def place_file(path: Path, content: bytes) -> None:
     """Write a file that is whole or not there, if there is none of this name."""
     draft = path.with_name(f"{secrets.token_hex(8)}.draft")
-    try:
+    with naming_errors(str(path), path.parent):
         with draft.open("xb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
         _place(draft, path)
         sync(path.parent)
-    except OSError as error:
-        raise write_error(error, str(path), path.parent) from error
 
 
 def _place(draft: Path, path: Path) -> None:

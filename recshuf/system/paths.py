@@ -7,13 +7,18 @@ import os
 import re
 import shutil
 import stat
+from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import xxhash
 
 from recshuf.errors import DiskFullError, ForbiddenOutputError, MissingFolderError, OutputError, UsageError
 from recshuf.system.units import format_size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 
 SCHEMES = ("s3", "gs", "az", "http", "https", "hf")
 """Those whose URLs can be read."""
@@ -161,6 +166,15 @@ def write_error(
         known.append(f"{format_size(free)} free")
     room = f" ({', '.join(known)})" if known else ""
     return DiskFullError(f"{name}: {messages.no_space.format(room=room)}")
+
+
+@contextmanager
+def naming_errors(name: str, folder: Path | None = None) -> Iterator[None]:
+    """Have errors of the operating system, of writing to `name` in `folder`, be those of `write_error`."""
+    try:
+        yield
+    except OSError as error:
+        raise write_error(error, name, folder) from error
 
 
 def find_existing(path: Path) -> Path:

@@ -46,7 +46,7 @@ _MARK = np.uint64(0x9E3779B97F4A7C15)
 
 def find_dedup(job: Job, manifest: Manifest | None) -> Dedup | None:
     """Return by what a run told records apart, as the options of a job say, else its manifest; None if it kept all."""
-    if isinstance(job.feature, Dedup) or job.feature is not None:
+    if job.feature is not None:
         return job.feature if isinstance(job.feature, Dedup) else None
     described = {} if manifest is None else manifest.features.get("dedup", {})
     if not described:

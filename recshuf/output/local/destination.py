@@ -13,7 +13,7 @@ from recshuf.output.local.stage import FileTaskShards, WorkFolder
 from recshuf.output.manifest import Manifest, list_shards, manifest_path, work_folder_path
 from recshuf.output.run_log import TASK_FOLDER
 from recshuf.output.stage import Destination
-from recshuf.system.paths import real_path, refuse_below_file, write_error
+from recshuf.system.paths import naming_errors, real_path, refuse_below_file
 
 if TYPE_CHECKING:
     from recshuf.storage.settings import StorageOptions
@@ -25,10 +25,8 @@ class LocalDestination(Destination):
     def __init__(self, output: str, storage: StorageOptions, *, wants_shards: bool) -> None:
         self.path = self.local_path = Path(output)
         self.name, self._storage = str(self.path), storage
-        try:
+        with naming_errors(output):
             is_one = self.path.is_dir()
-        except OSError as error:
-            raise write_error(error, output) from error
         self.is_directory = wants_shards or output.endswith("/") or is_one
 
     @property
@@ -43,10 +41,8 @@ class LocalDestination(Destination):
         return self.path.exists() and not self.path.is_file() and not self.path.is_dir()
 
     def open_stream(self) -> BinaryIO:
-        try:
+        with naming_errors(str(self.path)):
             return self.path.open("wb", buffering=0)
-        except OSError as error:
-            raise write_error(error, str(self.path)) from error
 
     def is_complete(self) -> bool:
         if not self.is_directory:
@@ -82,10 +78,8 @@ class LocalDestination(Destination):
 
     def _find_remains(self) -> str | None:
         work = self.begin()
-        try:
+        with naming_errors(work.name):
             work.log.load()
-        except OSError as error:
-            raise write_error(error, work.name) from error
         return work.name if work.is_committed and not work.has_ended else None
 
     def _check_folder(self) -> None:

@@ -34,7 +34,7 @@ from recshuf.system.files import (
     sync_file_system,
 )
 from recshuf.system.locks import share_folder
-from recshuf.system.paths import write_error
+from recshuf.system.paths import naming_errors
 from recshuf.system.threads import Pool
 
 if TYPE_CHECKING:
@@ -65,10 +65,8 @@ class FileLog(RunLog):
 
     def note(self, entry: Entry) -> None:
         """Do what `append` does, but raise an `OutputError` on failure."""
-        try:
+        with naming_errors(str(self.path), self.path.parent):
             self.append(entry)
-        except OSError as error:
-            raise write_error(error, str(self.path), self.path.parent) from error
 
     def append(self, entry: Entry) -> None:
         text = format_line(entry)

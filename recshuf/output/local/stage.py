@@ -32,7 +32,7 @@ from recshuf.output.run_log import TASK_FOLDER, list_apart, remove_sets
 from recshuf.output.stage import Stage, TaskShards
 from recshuf.system.files import NO_EXCHANGE, copy_access, exchange, sync
 from recshuf.system.locks import lock_folder
-from recshuf.system.paths import real_path, write_error
+from recshuf.system.paths import naming_errors, real_path, write_error
 from recshuf.system.threads import Pool
 
 if TYPE_CHECKING:
@@ -209,7 +209,7 @@ class WorkFolder(Stage):
 
     def commit(self, manifest: Manifest | None, documents: Mapping[str, bytes]) -> None:
         """Rename the synced shards into place, unless an earlier run has done so, and then the manifest."""
-        try:
+        with naming_errors(str(self._output), self._target.parent):
             if manifest is not None:
                 replace(manifest, folder=self.folder).write()
             if not self.is_committed:
@@ -222,8 +222,6 @@ class WorkFolder(Stage):
             self._place_manifest()
             for folder in (self._target, *self._made_parents):
                 sync(folder.parent)
-        except OSError as error:
-            raise write_error(error, str(self._output), self._target.parent) from error
 
     def _place(self) -> None:
         """Rename what was written to the output. The log has the inode that the output gets."""

@@ -37,7 +37,7 @@ from recshuf.piles.sealed_set import SET_SUFFIX
 from recshuf.piles.set_folder import SET_MODE, SetFolder
 from recshuf.system.files import sync
 from recshuf.system.locks import Lease, lock_existing, try_exclusive, try_shared, unlink_unless_locked
-from recshuf.system.paths import find_existing, real_path, write_error
+from recshuf.system.paths import find_existing, naming_errors, real_path, write_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -105,7 +105,7 @@ class StoreFolder(StorePlace):
         return os.path.lexists(self.path)
 
     def create(self, first: Snapshot) -> Snapshot:
-        try:
+        with naming_errors(str(self.path), self.path.parent):
             self.path.mkdir(parents=True, exist_ok=True)
             if not self._numbers():
                 self.check_free()
@@ -115,11 +115,8 @@ class StoreFolder(StorePlace):
                 number = max(self._numbers(), default=0) + 1
                 found = self.find()
                 if found is not None:
-                    break
+                    return found
                 self._put(first, number)
-        except OSError as error:
-            raise write_error(error, str(self.path), self.path.parent) from error
-        return found
 
     @property
     def is_store(self) -> bool:
@@ -389,11 +386,9 @@ class SetNames:
 
     def __enter__(self) -> None:
         self._process = os.getpid()
-        try:
+        with naming_errors(str(self._folder.path), self._folder.path.parent):
             self._made = _make_folders(self._folder.sets)
             self._lock = self._try_lock()
-        except OSError as error:
-            raise write_error(error, str(self._folder.path), self._folder.path.parent) from error
         if self._lock is None:
             raise BusyNameError(
                 f"{self._folder.path}: another process writes {self._name!r} into it; wait for its end"

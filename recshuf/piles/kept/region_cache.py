@@ -29,7 +29,7 @@ from recshuf.storage.reading.read_ahead import divide
 from recshuf.system.buffers import allocate
 from recshuf.system.files import open_more, read_ahead
 from recshuf.system.locks import try_exclusive, unlink_unless_locked
-from recshuf.system.paths import free_bytes, local_path, refuse_below_file, write_error
+from recshuf.system.paths import free_bytes, local_path, naming_errors, refuse_below_file
 from recshuf.system.threads import TransientPool
 from recshuf.system.units import format_size
 
@@ -82,15 +82,13 @@ class RegionCache:
         """Those that others wait for."""
         self._begun: dict[str, Future[None] | None] = {}
         """What is expected, by the paths. None if it is in place."""
-        try:
+        with naming_errors(str(self.place), self.place):
             refuse_below_file(self._folder, "cache")
             self._parts.mkdir(parents=True, exist_ok=True)
             self._remove_parts()
             with self._counting() as used:
                 half = ((free_bytes(self._folder) or 0) + used[0]) // 2
             self.most_bytes = half if most_bytes is None else most_bytes
-        except OSError as error:
-            raise write_error(error, str(self.place), self.place) from error
 
     def __reduce__(self) -> tuple[object, ...]:
         return RegionCache, (self.place, self.most_bytes)

@@ -24,7 +24,7 @@ from recshuf.records.keys import ORDER_VERSION
 from recshuf.run.inputs import list_inputs
 from recshuf.run.stores.scatter_store import scatter_store
 from recshuf.system.locks import wait_exclusive
-from recshuf.system.paths import choose_temp_dir, write_error
+from recshuf.system.paths import choose_temp_dir, naming_errors
 from recshuf.version import __version__
 
 if TYPE_CHECKING:
@@ -84,11 +84,9 @@ def _locked(place: StorePlace) -> Iterator[None]:
         lock_file = choose_temp_dir(None) / f"recshuf-{_hash(place.name)}.lock"
     else:
         lock_file = path.with_name(path.name + ".lock")
-    try:
+    with naming_errors(place.name, lock_file.parent):
         lock_file.parent.mkdir(parents=True, exist_ok=True)
         lock = wait_exclusive(lock_file)
-    except OSError as error:
-        raise write_error(error, place.name, lock_file.parent) from error
     try:
         yield
     finally:

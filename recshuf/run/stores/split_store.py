@@ -31,7 +31,7 @@ from recshuf.run.stores.scatter_store import (
 )
 from recshuf.system.files import sync
 from recshuf.system.locks import lock_folder
-from recshuf.system.paths import real_path, write_error
+from recshuf.system.paths import naming_errors, real_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -139,25 +139,21 @@ def _hold_folder(path: Path) -> Iterator[Callable[[str], StorePlace]]:
     """
     target = real_path(path)
     work = target.parent / f".{target.name}.scatter"
-    with ExitStack() as cleanup:
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            cleanup.callback(os.close, lock_folder(work, str(path)))
-            for store in list(work.iterdir()):
-                StoreFolder(store).check_free()
-                shutil.rmtree(store, ignore_errors=True)
-            failed = cleanup.enter_context(ExitStack())
-            failed.callback(shutil.rmtree, work, ignore_errors=True)
-            yield lambda name: StoreFolder(work / name)
-            part = next(work.iterdir())
-            work.chmod(stat.S_IMODE(part.stat().st_mode))  # that of new folders; a lock's is private
-            sync(work)
-            work.rename(target)
-            failed.pop_all()
-            sync(target.parent)
-
-        except OSError as error:
-            raise write_error(error, str(path), target.parent) from error
+    with ExitStack() as cleanup, naming_errors(str(path), target.parent):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        cleanup.callback(os.close, lock_folder(work, str(path)))
+        for store in list(work.iterdir()):
+            StoreFolder(store).check_free()
+            shutil.rmtree(store, ignore_errors=True)
+        failed = cleanup.enter_context(ExitStack())
+        failed.callback(shutil.rmtree, work, ignore_errors=True)
+        yield lambda name: StoreFolder(work / name)
+        part = next(work.iterdir())
+        work.chmod(stat.S_IMODE(part.stat().st_mode))  # that of new folders; a lock's is private
+        sync(work)
+        work.rename(target)
+        failed.pop_all()
+        sync(target.parent)
 
 
 def _scatter_parts(

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from recshuf.errors import OutputError, UsageError
 from recshuf.storage.requests import PATIENCE_SECONDS, Finding, MissingObject, Requests, ask_at_once
 from recshuf.system.locks import lock_folder
-from recshuf.system.paths import write_error
+from recshuf.system.paths import naming_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -303,11 +303,9 @@ class UploadFolder:
         _delete_dead(parent, output)
         name = f"{PREFIX}{secrets.token_hex(16)}"
         self.path, draft = parent.absolute() / name, parent.absolute() / f".{name}"
-        try:
+        with naming_errors(str(parent), parent):
             self._lock: int | None = lock_folder(draft, output)
             draft.rename(self.path)  # locked before others look for dead ones
-        except OSError as error:
-            raise write_error(error, str(parent), parent) from error
 
     def close(self) -> None:
         lock, self._lock = self._lock, None

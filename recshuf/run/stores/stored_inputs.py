@@ -108,8 +108,7 @@ class _Region(Fragment):
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         records = self._piles.load([self._region])
-        if records is not None:
-            batch = records.batch.select(range(records.batch.num_columns - 1))
-            rows = max(1, self._block_bytes * batch.num_rows // max(1, int(batch.nbytes)))
-            for start in range(0, batch.num_rows, rows):
-                yield batch.slice(start, rows)
+        batch = records.batch.select(range(records.batch.num_columns - 1))
+        rows = max(1, self._block_bytes * batch.num_rows // max(1, int(batch.nbytes)))
+        for start in range(0, batch.num_rows, rows):
+            yield batch.slice(start, rows)

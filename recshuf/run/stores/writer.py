@@ -1,20 +1,14 @@
-"""`PileWriter`: fills one pile set of a store from a program, whose data become tables with the types of the store."""
+"""`PileWriter`: fills one pile set of a store from a program, whose tables get the types of the store."""
 
 from __future__ import annotations
 
-import math
 import os
 import sys
-from collections import Counter
-from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, Self
 
-import numpy as np
 import pyarrow as pa
-from pyarrow import types as pt
 
 from recshuf.errors import OutputError, UsageError
 from recshuf.piles.footer import SetDescription, SetSource
@@ -23,250 +17,23 @@ from recshuf.piles.kept.snapshots import Snapshot, describe_drift
 from recshuf.piles.layout import StorePlan
 from recshuf.piles.planes import plain_type
 from recshuf.piles.slices import Origin
-from recshuf.records.arrays import count_bytes, find_nulls, is_contiguous_list, is_list_view, is_variable_list
+from recshuf.records.arrays import count_bytes, find_nulls, is_list_view, is_variable_list
 from recshuf.records.batch import Records, concat_batches
 from recshuf.records.conforming import check_digits, conform
-from recshuf.records.digests import Digest, InputCount, digest_records
+from recshuf.records.digests import InputCount, digest_records
 from recshuf.records.keys import KEY_BYTES, MAX_PILES, MAX_SEED, RowRange, draw_keys, stream_of
 from recshuf.records.provenance import PROVENANCE_BYTES, add_provenance, extend_schema
-from recshuf.run.stores.array_samples import make_plain, stack, to_numpy
+from recshuf.run.stores.samples import check_names, to_table
 from recshuf.storage.settings import parse_storage
 from recshuf.system.units import check_number, show_call
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from types import TracebackType
 
     from recshuf.piles.kept.place import StorePlace
     from recshuf.piles.sealed_set import SealedSet
     from recshuf.piles.store import Store
-
-
-_TAKEN = "give record batches, tables, data frames, a dict of arrays, or a list of dicts or batches"
-_NO_COLUMNS = "the records have no columns; give at least one"
-_PROBLEMS = (pa.ArrowException, TypeError, ValueError, OverflowError, RuntimeError)
-"""What Arrow, NumPy and libraries with arrays of their own raise."""
-_UNTYPED_KINDS = "OSUT"
-"""Kinds of NumPy arrays that hold objects, bytes or text: Arrow would end these at the first NUL."""
-_NULLS = ("NoneType", "NaTType", "NAType")
-"""Classes of values that stand for none, those of pandas among them, which need not be installed."""
-
-
-def to_table(data: Any, schema: pa.Schema | None) -> pa.Table:
-    """Return what a program gives to a writer as a table, which may have other columns than the store.
-
-    Arrow's data, arrays and data frames have types, which are not changed here. Values of Python have none: they take the
-    types of the store, or those that Arrow infers, and are refused unless Arrow gives back what came.
-
-    Parameters
-    ----------
-    schema
-        Columns of the store; None if it has none yet.
-    """
-    table = _make_table(data, schema)
-    if table.num_rows and not table.num_columns:
-        raise UsageError(_NO_COLUMNS)
-    check_names(table.column_names)
-    return table
-
-
-def check_names(names: Sequence[str]) -> None:
-    """Raise `UsageError` if two columns have one name."""
-    for name, count in Counter(names).items():
-        if count > 1:
-            raise UsageError(f"column {name!r}: comes {count} times; give each column a name of its own")
-
-
-def _make_table(data: Any, schema: pa.Schema | None) -> pa.Table:
-    if isinstance(data, pa.Table):
-        return data
-    if isinstance(data, pa.RecordBatch):
-        return pa.Table.from_batches([data])
-    try:
-        if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
-            return _copy(_read_frame(data))
-        if isinstance(data, Mapping):
-            return _join_columns(data, schema)
-        if isinstance(data, Sequence) and all(isinstance(record, Mapping) for record in data):
-            return _join_columns(_to_columns(data), schema)
-        if isinstance(data, Sequence) and all(isinstance(part, pa.RecordBatch | pa.Table) for part in data):
-            return pa.concat_tables(to_table(part, schema) for part in data)
-    except UsageError:
-        raise
-    except _PROBLEMS as error:
-        raise UsageError(f"the records are no table: {_first_line(error)}; {_TAKEN}") from error
-    raise UsageError(f"{type(data).__name__} is not taken; {_TAKEN}")
-
-
-def _read_frame(frame: Any) -> pa.Table:
-    """Return a data frame, or other object with Arrow's C interface, as a table that may share its memory."""
-    kinds = [*getattr(frame, "dtypes", ())]
-    for place, kind in enumerate(kinds):
-        _refuse_objects(frame.columns[place], kind)
-    table = pa.table(frame)
-    for place, kind in enumerate(kinds):
-        if isinstance(kind, np.dtype) and kind.hasobject:
-            column = table.column(place)
-            _check_same(table.column_names[place], frame.iloc[:, place].tolist(), column, column.type)
-    return table
-
-
-def _refuse_objects(name: str, kind: object) -> None:
-    """Refuse objects of polars, which exports their addresses."""
-    if str(kind) == "Object":
-        raise UsageError(
-            f"column {name!r} has the type Object of polars, which Arrow lacks; give its values as a list, as to_list() does"
-        )
-
-
-def _copy(table: pa.Table) -> pa.Table:
-    """Return a table in memory of its own; data frames share theirs with arrays that may change."""
-    batches = [concat_batches([batch, batch.slice(0, 0)]) for batch in table.to_batches()]
-    return pa.Table.from_batches(batches, table.schema)
-
-
-def _to_columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """Return a list of dicts as a dict of lists; a key that is missing in one is null."""
-    names = dict.fromkeys(chain.from_iterable(rows))
-    if rows and not names:
-        raise UsageError(_NO_COLUMNS)
-    return {name: [row.get(name) for row in rows] for name in names}
-
-
-def _join_columns(columns: Mapping[str, Any], schema: pa.Schema | None) -> pa.Table:
-    arrays, fields = dict[str, Any](), {field.name: field for field in schema or ()}
-    for name, values in columns.items():
-        if not isinstance(name, str):
-            raise UsageError(f"column {name!r}: the name is of type {type(name).__name__}; give it as text")
-        try:
-            arrays[name] = _to_array(name, values, fields.get(name))
-        except UsageError:
-            raise
-        except (*_PROBLEMS, OSError) as error:  # of polars 1.33 and older
-            raise UsageError(
-                f"column {name!r}: {_first_line(error)}; convert the values, or give an Arrow array"
-            ) from error
-    return pa.table(arrays)
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__)
-
-
-def _to_array(name: str, values: Any, field: pa.Field | None) -> pa.Array | pa.ChunkedArray:
-    """Return a column as an array; `field` is that of the store, if it has one."""
-    if isinstance(values, pa.Array | pa.ChunkedArray):
-        return values
-    values = to_numpy(values)
-    if isinstance(values, str | bytes | Mapping):
-        raise UsageError(
-            f"column {name!r} is one value of type {type(values).__name__}; give a list or an array of values"
-        )
-    if not hasattr(values, "__array__"):
-        return _build(name, values if isinstance(values, list | tuple) else list(values), field)
-    kind = getattr(values, "dtype", None)
-    is_stream = hasattr(values, "__arrow_c_stream__")
-    # Series of pandas 2 have no stream, and what `values` of a series gives neither.
-    is_pandas = hasattr(kind, "construct_array_type") and (
-        hasattr(getattr(values, "array", values), "__arrow_array__") or hasattr(kind, "categories")
-    )
-    if (is_stream or is_pandas) and not isinstance(kind, np.dtype):
-        # A column of a data frame, which may have nulls that NumPy has no place for.
-        _refuse_objects(name, kind)
-        return _copy(pa.table({name: pa.chunked_array(values) if is_stream else pa.array(values)}))[name]
-    return _copy_array(name, values, field)
-
-
-def _copy_array(name: str, values: Any, field: pa.Field | None) -> pa.Array:
-    """Return what NumPy takes as an array, copied; axes after the first become lists of a fixed size."""
-    is_masked = isinstance(values, np.ma.MaskedArray)
-    values = values.copy() if is_masked else np.array(values, order="C")
-    flat = values.reshape(-1)
-    if flat.dtype.kind in _UNTYPED_KINDS:
-        for _ in values.shape[1:]:
-            field = None if field is None or not is_contiguous_list(field.type) else field.type.value_field
-        array = _build(name, flat.tolist(), field)
-    else:
-        array = pa.array(np.ma.getdata(flat), mask=np.ma.getmaskarray(flat) if is_masked else None)
-    for size in reversed(values.shape[1:]):
-        array = pa.FixedSizeListArray.from_arrays(array, size)
-    return array
-
-
-def _build(name: str, values: Sequence[Any], field: pa.Field | None) -> pa.Array:
-    """Return values of Python as an array that gives back the same."""
-    if field is not None and isinstance(field.type, pa.BaseExtensionType):
-        return field.type.wrap_array(_build(name, values, field.with_type(field.type.storage_type)))
-    kind = None if field is None else field.type
-    try:
-        array = pa.array(values, kind)
-    except _PROBLEMS:  # arrays of several axes, and tensors
-        stacked = stack(values)
-        if stacked is not None:
-            array = _copy_array(name, stacked, field)
-            return array if kind is None else array.cast(kind)
-        values = make_plain(values)
-        array = pa.array(values, kind)
-    _check_same(name, values, array, array.type)
-    if field is not None:
-        _check_nulls(name, array, field)
-    return array
-
-
-def _check_same(name: str, values: Sequence[Any], array: Any, kind: pa.DataType) -> None:
-    if not _are_same(values, array.to_pylist(), kind):
-        raise UsageError(
-            f"column {name!r}: some values would change as {kind}; give values of one kind, an Arrow array, or a schema"
-        )
-
-
-def _are_same(given: Sequence[Any], stored: list[Any], kind: pa.DataType) -> bool:
-    """Tell whether values are the same; long lists of numbers or text are compared at once."""
-    if not pt.is_nested(kind) and stored == given:
-        classes = set(map(type, given))
-        if pt.is_boolean(kind) or bool not in classes:
-            return not pt.is_boolean(kind) or classes <= {bool, np.bool_, type(None)}
-    if pt.is_nested(kind) and is_contiguous_list(kind) and len(given) == len(stored):
-        return all(map(_are_same_lists, given, stored, repeat(kind.value_type)))
-    return len(given) == len(stored) and all(map(_is_same, given, stored))
-
-
-def _are_same_lists(given: Any, stored: Any, kind: pa.DataType) -> bool:
-    if isinstance(given, list | tuple) and isinstance(stored, list):
-        return _are_same(list(given), stored, kind)
-    return _is_same(given, stored)
-
-
-def _is_same(given: Any, stored: Any) -> bool:
-    """Tell whether a value is the same, also a truth, a missing field, and a float that was rounded to fewer bits."""
-    if type(given).__name__ in _NULLS or stored is None:
-        return stored is None and (type(given).__name__ in _NULLS or given != given)
-    if isinstance(given, np.generic | np.ndarray):
-        return _is_same(given.tolist(), stored)
-    if isinstance(given, Mapping):
-        return (
-            isinstance(stored, dict)
-            and given.keys() <= stored.keys()
-            and all(_is_same(given.get(name), value) for name, value in stored.items())
-        )
-    if isinstance(given, list | tuple) and isinstance(stored, list):
-        return len(given) == len(stored) and all(map(_is_same, given, stored))
-    if isinstance(given, bool) or isinstance(stored, bool):
-        return given is stored
-    if isinstance(given, float) and isinstance(stored, float):
-        return math.isnan(given) == math.isnan(stored) and math.isinf(given) == math.isinf(stored)
-    return bool(given == stored)
-
-
-def _check_nulls(name: str, array: pa.Array, field: pa.Field) -> None:
-    """Refuse nulls in fields that take none, at any depth; Arrow puts them there."""
-    if array.null_count and not field.nullable:
-        raise UsageError(f"column {name!r} has a null where the store takes none; fill it in")
-    if pt.is_struct(field.type):
-        filled = array.filter(array.is_valid())
-        for place, inner in enumerate(field.type):
-            _check_nulls(f"{name}.{inner.name}", filled.field(place), inner)
-    elif is_contiguous_list(field.type):
-        _check_nulls(name, array.flatten(), field.type.value_field)
 
 
 _DEFAULT_PILES = 1024
@@ -356,7 +123,7 @@ class PileWriter:
         self._held_bytes = 0
         self._rows = 0
         self._nulls: set[str] = set()
-        self._count = InputCount(0, Digest())
+        self._count = InputCount()
         self._piles: Store | None = None
         self._cleanup = ExitStack()
         self._cleanup.enter_context(own_name)

@@ -28,16 +28,6 @@ if TYPE_CHECKING:
     from recshuf.system.buffers import Allocate
 
 
-def list_variable_columns(schema: pa.Schema) -> tuple[int, ...]:
-    """Return the numbers of the columns whose values have lengths in slices: text, binary, lists and maps.
-
-    Nested ones do not count. A dictionary counts as its values, an extension type as its storage.
-    """
-    return tuple(
-        index for index, kind in enumerate(schema.types) if has_offsets(_storage_type(plain_type(kind)))
-    )
-
-
 def _storage_type(kind: pa.DataType) -> pa.DataType:
     while isinstance(kind, pa.BaseExtensionType):
         kind = kind.storage_type
@@ -62,8 +52,9 @@ class RecordCodec:
         self._is_plain = self._plain.equals(schema)
         self.overhead_bytes = sum(map(count_nodes, self._plain.types))
         """Bytes of a slice without records."""
-        self.variable_columns = list_variable_columns(schema)
-        """Numbers of the columns whose values vary in length."""
+        kinds = enumerate(map(_storage_type, self._plain.types))
+        self.variable_columns = tuple(index for index, kind in kinds if has_offsets(kind))
+        """Numbers of the columns whose values vary in length: text, binary, lists and maps, and not what is nested."""
 
     def measure(self, batch: pa.RecordBatch) -> NDArray[np.int64]:
         """Return the bytes each record takes in a slice, its key included, shape ``(n,)``; an estimate."""

@@ -71,7 +71,7 @@ class CutStore:
         with self._lock:
             own = self._counts[number]
             for source, size, digest in zip(sources[edges[:-1]].tolist(), sizes, digests, strict=True):
-                own[source] = own.get(source, InputCount(0, Digest())) + InputCount(size, digest)
+                own[source] = own.get(source, InputCount()) + InputCount(size, digest)
 
     def complete(self, set_index: int, given: Digest, description: SetDescription) -> None:
         """Declare a planned set complete, and check the digest of its records."""
@@ -87,7 +87,7 @@ class CutStore:
         known = set().union(*counts[1:])
         for number, own, digest in zip(range(first, stop), counts, digests, strict=True):
             sources = tuple(
-                replace(source, count=own.get(source.index, InputCount(0, Digest())))
+                replace(source, count=own.get(source.index, InputCount()))
                 for source in description.sources
                 if source.index in own or (number == first and source.index not in known)
             )

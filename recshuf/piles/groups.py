@@ -107,11 +107,13 @@ class Regions(ABC):
         if loaded != self.digest(cells):
             raise self.blame(cells)
 
-    def load(self, cells: Cells) -> Records | None:
-        """Return the records of some cells as `pack` does, compared with those that were written."""
+    def load(self, cells: Cells) -> Records:
+        """Return the records of cells that have some as `pack` does, compared with those that were written."""
         packed = self.pack(cells)
-        records = None if packed is None else packed.join()
-        self.check(cells, digest_records(records) if records is not None else Digest())
+        if packed is None:
+            raise self.blame(cells)
+        records = packed.join()
+        self.check(cells, digest_records(records))
         return records
 
     def iterate_words(self, column: int, word_count: int) -> Iterator[list[NDArray[np.uint64]]]:

@@ -195,7 +195,7 @@ class Store:
 
     def _count_sources(self, counts: Mapping[int, InputCount], base: int = 0) -> None:
         for index, count in counts.items():
-            self.sources[base + index] = self.sources.get(base + index, InputCount(0, Digest())) + count
+            self.sources[base + index] = self.sources.get(base + index, InputCount()) + count
 
     def seal_next(self) -> SealedSet | None:
         """Seal a complete pile set, if piles have been spilled and the store keeps its sets, and return its entry; each once.

@@ -166,9 +166,9 @@ class Digests:
 class InputCount(NamedTuple):
     """Bytes and digests of the records of one input, as read."""
 
-    byte_count: int
+    byte_count: int = 0
     """Bytes of the records, for lines and fixed rows without keys and offsets."""
-    digest: Digest
+    digest: Digest = Digest()
     dropped: Digest = Digest()
     """That of the records that are not, because they repeat others."""
 

@@ -158,8 +158,7 @@ class WordStore:
         regions = FilledRegions(self._store)
         for column in np.flatnonzero(regions.counts[0]).tolist():
             records = regions.load([(0, column)])
-            if records is not None:
-                yield records.keys, [view_bytes(one).view(np.uint64) for one in records.batch.columns]
+            yield records.keys, [view_bytes(one).view(np.uint64) for one in records.batch.columns]
 
     def close(self) -> None:
         """Free memory and disk. Idempotent."""

@@ -146,7 +146,7 @@ def _list_sources(piles: StoredPiles, members: list[int]) -> Iterator[SetSource]
     for base, description in (piles.descriptions[index] for index in members):
         for one in description.sources:
             key = base + one.index, one.name
-            counts[key] = counts.get(key, InputCount(0, Digest())) + one.count
+            counts[key] = counts.get(key, InputCount()) + one.count
     for (index, name), count in counts.items():
         yield SetSource(index, name, count)
 
@@ -168,8 +168,6 @@ def _read_piles(piles: StoredPiles, members: list[int]) -> Iterator[Records]:
 
 def _load(piles: StoredPiles, regions: list[tuple[int, int]]) -> Records:
     records = piles.load(regions)
-    if records is None:
-        raise RuntimeError(f"regions {regions} are empty")
     return records.take(np.argsort(find_origins(records.batch), kind="stable"))
 
 
@@ -208,13 +206,9 @@ def verify_store(store: Any, advance: Callable[[int, int], None]) -> int:
             return 0
         codec = choose_codec(piles.pile_schema)
         given = [piles.lengths(column) for column in codec.variable_columns]
-        cells: list[tuple[int, int]] = list(
-            zip(*map(np.ndarray.tolist, np.nonzero(piles.counts)), strict=True)
-        )
+        cells = [(set_index, pile) for set_index, pile in np.argwhere(piles.counts).tolist()]
         for set_index, pile in piles.announce(cells, lambda cell: [cell]):
             records = piles.load([(set_index, pile)])
-            if records is None:
-                continue
             found = codec.sum_lengths(records.batch, np.array([0, len(records)])).ravel().tolist()
             if found != [int(sums[set_index, pile]) for sums in given]:
                 raise PileError(

@@ -42,21 +42,18 @@ class Stores:
         workers: int,
         warn: Callable[[str], None] | None = None,
     ) -> None:
+        self.options = options
+        """How to reach them."""
         self._warn = warn
         self._given = (options, memory_bytes, workers)
         # A reply is in memory twice while it arrives.
         self._cache = SegmentCache(count_read_bytes(memory_bytes, workers) * 3 // 4, workers)
         self._stores: dict[tuple[str, str], Store] = {}
 
-    @property
-    def options(self) -> StorageOptions:
-        """How to reach them."""
-        return self._given[0]
-
     def open(self, url: Url) -> Store:
         place = (url.scheme, url.bucket)
         if place not in self._stores:
-            store = self._stores[place] = open_store(url, self._given[0])
+            store = self._stores[place] = open_store(url, self.options)
             store.requests.warn = self._warn
         return self._stores[place]
 
@@ -82,14 +79,11 @@ class ObjectFile:
         self._remake = remake
         self.requests = requests
         """Requests to its store, also those for other objects."""
+        self.ahead_bytes = content.ahead_bytes
+        """Most bytes that `Handle.expect` fetches at once."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return self._remake, ()
-
-    @property
-    def ahead_bytes(self) -> int:
-        """Most bytes that `Handle.expect` fetches at once."""
-        return self._content.ahead_bytes
 
     def open(self) -> ObjectHandle:
         return ObjectHandle(self._content)

@@ -134,6 +134,8 @@ class SegmentedObject:
         self._key = key
         self._store = store
         self._cache = cache
+        self.ahead_bytes = cache.reader_bytes
+        """Most bytes that `expect` fetches at once."""
         self._segments: list[Segment] = []
         """In order; they do not overlap."""
 
@@ -144,11 +146,6 @@ class SegmentedObject:
             raise InputError(self._name, CHANGED, remedy=REMEDY) from error
         except MissingObject as error:
             raise MissingInputError(self._name, f"{CHANGED}: it is gone", remedy=REMEDY) from error
-
-    @property
-    def ahead_bytes(self) -> int:
-        """Most bytes that `expect` fetches at once."""
-        return self._cache.reader_bytes
 
     @property
     def is_bound(self) -> bool:
@@ -185,7 +182,7 @@ class SegmentedObject:
 
     def expect(self, ranges: Iterable[Range]) -> list[Range]:
         """Return ranges that will be read, in order; fetches all of them at once if memory allows, else a part of each."""
-        size, most = self.stamp.size, self._cache.reader_bytes
+        size, most = self.stamp.size, self.ahead_bytes
         inside = [(begin, min(end, size)) for begin, end in sorted(ranges) if 0 <= begin < min(end, size)]
         expected = _join(inside)
         with self._cache.lock:

@@ -89,7 +89,8 @@ def run_job(job: Job, progress: Progress, planned: Header | None = None) -> Shuf
                 run.stage.keep_only(set())
             shards = _write(run, engine, bounds)
         _say_notes(run)
-        check_written(open_groups(run), bounds.record_count, [shard.total for shard in shards.values()])
+        totals = [shards[number].total for number in range(bounds.shard_count)]
+        check_written(open_groups(run), bounds.record_count, totals)
         kept_count = sum(shard.records for shard in shards.values())
         reports.append(timer.report("gather", kept_count, bounds.byte_count))
         verifies_late = _verifies_late(job, run.output.destination)

@@ -236,8 +236,23 @@ def resolve_job(
     given, to = _choose_formats(job, destination, files)
     _check(job, destination, given, to)
     _warn_of_lost_columns(job, given, to, files, progress)
-    inputs = _open_inputs(job, given, files, progress)
+    inputs = _count_inputs(job, destination, _open_inputs(job, given, files, progress), progress, piles)
     return _plan(job, destination, inputs, to, progress, piles)
+
+
+def _count_inputs(
+    job: Job,
+    destination: Destination | None,
+    inputs: Inputs,
+    progress: Progress,
+    piles: PileLayout | None,
+) -> Inputs:
+    """Return inputs with the numbers of their records, if a job needs them, and with the sizes of what it takes of them."""
+    if job.feature is not None and job.feature.counts_records:
+        known = None if piles is None else piles.record_counts
+        counts = known or count_records(inputs, find_limits(job, destination), progress)
+        inputs = replace(inputs, counts=counts)
+    return size_mixture(job, inputs, progress) if isinstance(job.feature, Mixture) else inputs
 
 
 def resolve_opened(
@@ -247,7 +262,7 @@ def resolve_opened(
     piles: PileLayout | None,
     progress: Progress,
 ) -> Run:
-    """Plan a job whose inputs are open, or whose records are in a pile store."""
+    """Plan a job whose inputs are those of a `Run`, or whose records are in a pile store."""
     to = load_format(_choose_target_name(job, destination, inputs.format))
     _check(job, destination, load_format(inputs.format), to)
     return _plan(job, destination, inputs, to, progress, piles)
@@ -279,12 +294,6 @@ def _plan(
     progress: Progress,
     piles: PileLayout | None,
 ) -> Run:
-    limits = find_limits(job, destination)
-    if job.feature is not None and job.feature.counts_records and inputs.counts is None:
-        known = None if piles is None else piles.record_counts
-        inputs = replace(inputs, counts=known or count_records(inputs, limits, progress))
-    if isinstance(job.feature, Mixture):
-        inputs = size_mixture(job, inputs, progress)
     named = find_fields(job.feature)
     values = None if named is None else open_fields(*named, inputs)
     decoding = _choose_decoding(job, inputs, to.traits.name)

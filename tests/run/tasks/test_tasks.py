@@ -80,6 +80,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "compressed": {"compression": "zstd"},
     "records-of-shards": {"shards": None, "shard_records": 100},
     "bytes-of-shards": {"shards": None, "shard_bytes": 9000},
+    "bytes-of-shards-of-copies": {"shards": None, "shard_bytes": 900, "copies": [3, 2, 1, "1.5", 0]},
     "shards-of-inputs": {"shards": None},
     "more-shards-than-records": {"shards": 900},
     "one-pile": {"piles": 1},
@@ -88,7 +89,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("setting", mostly_slow(SETTINGS, "sample", "verified", "bytes-of-shards"))
+@pytest.mark.parametrize(
+    "setting", mostly_slow(SETTINGS, "sample", "verified", "bytes-of-shards", "bytes-of-shards-of-copies")
+)
 def test_options_do_what_they_do_in_one_process(folder: Path, setting: str):
     compare(make_inputs(folder / "in", "jsonl", COUNTS), folder, **SETTINGS[setting])
 

@@ -44,7 +44,9 @@ def test_python_hears_warnings_at_the_calling_line(inputs: Path, tmp_path: Path)
     assert f"warning: {report.warnings[0]}" in repr(report)
 
 
-@pytest.mark.parametrize(("name", "text"), [("a.csv", "a,b\n1,2\n"), ("a.txt", "one\ntwo\n"), ("a.jsonl", '{"a": 1}\n')])
+@pytest.mark.parametrize(
+    ("name", "text"), [("a.csv", "a,b\n1,2\n"), ("a.txt", "one\ntwo\n"), ("a.jsonl", '{"a": 1}\n')]
+)
 def test_the_remedy_for_lost_columns_works(tmp_path: Path, call: Run, name: str, text: str) -> None:
     """Lines of text and CSV get no columns as such; those of JSONL do."""
     folder = tmp_path / "data" / "year=2024"

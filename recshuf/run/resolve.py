@@ -424,7 +424,11 @@ def _warn_of_lost_columns(
     file = next((one for one in files if one.partitions), None)
     if file is not None:
         names = ", ".join(key for key, _ in file.partitions)
-        remedy = "--provenance keeps" if takes_provenance(given.traits, to.traits) else "--to parquet and --provenance keep"
+        remedy = (
+            "--provenance keeps"
+            if takes_provenance(given.traits, to.traits)
+            else "--to parquet and --provenance keep"
+        )
         progress.warn(
             f"{file.name}: the columns of its folders ({names}) are not read for {given.traits.name}, and the output lacks "
             f"them; {remedy} the paths of inputs"

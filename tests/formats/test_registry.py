@@ -289,7 +289,7 @@ WORDS = {
     "output/local/stage.py": 2,  # journal.jsonl
     "run/decoding.py": 3,  # advice
     "run/features.py": 1,  # advice
-    "run/resolve.py": 1,  # advice
+    "run/resolve.py": 2,  # advice
     "run/scatter_pass.py": 1,  # a file of quarantined lines
     "testing/runs.py": 5,  # what formats are converted to, and a form of batches
     "train/blocks.py": 3,  # a form of batches

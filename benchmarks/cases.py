@@ -193,6 +193,7 @@ DOCUMENTS = Data("documents", ".jsonl")
 SHORT_LINES = Data("lines20", ".txt")
 TABLES = Data("parquet", codec="snappy")
 PACKED_LINES = Data("lines140", ".jsonl.zst")
+RECORDS = Data("csv", ".csv")
 
 
 Contenders = tuple[Contender, ...]
@@ -213,13 +214,13 @@ def make_table_case(name: str, rivals: Contenders, memory: int | None, promised:
     return Case(name, TABLES, "out/", contenders, memory, "table", "snappy", PARQUET_GROUP_ROWS, promises)
 
 
-def make_json_case(name: str, rivals: Contenders, memory: int | None, promised: Ratios) -> Case:
-    """Return the case of shuffling packed JSONL into Parquet."""
+def make_parsing_case(
+    name: str, data: Data, rivals: Contenders, memory: int | None, promised: Ratios
+) -> Case:
+    """Return the case of shuffling a file of JSONL or CSV into Parquet."""
     contenders = (TO_PARQUET, REWRITE, *rivals)
     promises = tuple(starmap(Promise, promised.items()))
-    return Case(
-        name, PACKED_LINES, "out.parquet", contenders, memory, "table", "snappy", JSON_GROUP_ROWS, promises
-    )
+    return Case(name, data, "out.parquet", contenders, memory, "table", "snappy", JSON_GROUP_ROWS, promises)
 
 
 def make_array_case(name: str, codec: str, memory: int | None, promised: Ratios) -> Case:
@@ -270,8 +271,12 @@ CASES = (
     make_array_case("HDF5 gzip at 512 MB", "gzip", MEDIUM, {"h5py copy": 3, "random access": 1000}),
     make_array_case("HDF5 lzf at 512 MB", "lzf", MEDIUM, {}),
     make_array_case("HDF5 none at 512 MB", "none", MEDIUM, {"random access": 40}),
-    make_json_case("JSONL.zst to Parquet in memory", (DUCKDB, POLARS), None, {"DuckDB": 1.0}),
-    make_json_case("JSONL.zst to Parquet at 512 MB", (DUCKDB,), MEDIUM, {"DuckDB": 1.2}),
+    make_parsing_case(
+        "JSONL.zst to Parquet in memory", PACKED_LINES, (DUCKDB, POLARS), None, {"DuckDB": 1.0}
+    ),
+    make_parsing_case("JSONL.zst to Parquet at 512 MB", PACKED_LINES, (DUCKDB,), MEDIUM, {"DuckDB": 1.2}),
+    make_parsing_case("CSV to Parquet in memory", RECORDS, (DUCKDB, POLARS), None, {}),
+    make_parsing_case("CSV to Parquet at 512 MB", RECORDS, (DUCKDB,), MEDIUM, {}),
     make_startup_case("--version", 0.15),
     make_startup_case("--help", 0.3),
 )
@@ -279,6 +284,6 @@ GROUP_CASES = (
     Case("lines", LINES, "out.jsonl", (TEXT, TWO_COPIES, TERASHUF, SORT), MEDIUM, "lines"),
     make_table_case("Parquet", (DUCKDB, POLARS), MEDIUM, {}),
     make_array_case("HDF5 gzip", "gzip", MEDIUM, {}),
-    replace(make_json_case("JSONL to Parquet", (DUCKDB, POLARS), MEDIUM, {}), data=LINES),
+    make_parsing_case("JSONL to Parquet", LINES, (DUCKDB, POLARS), MEDIUM, {}),
 )
 """Those that run in a memory group."""

@@ -37,7 +37,7 @@ WORDS = 5000
 POOL_BYTES = 16 << 20
 BLOCK_BYTES = 4 << 20
 FILE_BYTES = 250_000_000
-TEXT_KINDS = ("lines140", "documents", "lines20")
+TEXT_KINDS = ("lines140", "documents", "lines20", "csv")
 KINDS = (*TEXT_KINDS, "parquet", "hdf5")
 
 MEAN_DOCUMENT_BYTES = 2000
@@ -53,6 +53,7 @@ ROW_BYTES = {
     "lines140": 140,
     "documents": MEAN_DOCUMENT_BYTES + 45,
     "lines20": 20,
+    "csv": 230,
     "parquet": 250,
     "hdf5": IMAGE_BYTES + 8,
 }
@@ -61,6 +62,7 @@ SUFFIXES = {
     "lines140": ".jsonl",
     "documents": ".jsonl",
     "lines20": ".txt",
+    "csv": ".csv",
     "parquet": ".parquet",
     "hdf5": ".h5",
 }
@@ -264,7 +266,20 @@ def make_short_lines(rows: Rows, first: int, count: int) -> pa.LargeStringArray:
     )
 
 
-LINE_MAKERS = {"lines140": make_short_objects, "documents": make_documents, "lines20": make_short_lines}
+def make_records(rows: Rows, first: int, count: int) -> pa.LargeStringArray:
+    """Return records of CSV with the columns of Parquet but the tags; the first one has the header above it."""
+    table = make_table(rows, first, count)
+    above = pa.array(["id,label,value,text\n" if first == 0 else "", *[""] * (count - 1)], pa.large_string())
+    ids, labels, values, texts = (table[name].combine_chunks() for name in ("id", "label", "value", "text"))
+    return join_parts(above, ids, ',"', labels, '",', values, ',"', texts, '"\n')
+
+
+LINE_MAKERS = {
+    "lines140": make_short_objects,
+    "documents": make_documents,
+    "lines20": make_short_lines,
+    "csv": make_records,
+}
 
 # Parquet
 

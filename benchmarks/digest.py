@@ -3,7 +3,7 @@
     python -m benchmarks.digest lines big.jsonl
     python -m benchmarks.digest table folder/
 
-prints the number of records and the sum of their 128-bit hashes. A table is Parquet or JSONL; what differs only in type
+prints the number of records and the sum of their 128-bit hashes. A table is Parquet, JSONL or CSV; what differs only in type
 (a string or a large one, nullable or not) counts as equal, since every library writes its own.
 """
 
@@ -17,6 +17,7 @@ import h5py
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.csv
 import pyarrow.json
 import pyarrow.parquet as pq
 import xxhash
@@ -64,6 +65,9 @@ def read_batches(path: Path) -> Iterator[pa.RecordBatch]:
         yield from pq.ParquetFile(path).iter_batches(BATCH_ROWS)
         return
     with pa.input_stream(path, compression="detect") as stream:
+        if path.suffix == ".csv":
+            yield from pyarrow.csv.open_csv(stream, pyarrow.csv.ReadOptions(block_size=BLOCK_BYTES))
+            return
         yield from pyarrow.json.open_json(stream, pyarrow.json.ReadOptions(block_size=BLOCK_BYTES))
 
 

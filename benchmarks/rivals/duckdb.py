@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import duckdb
 
 from benchmarks.rivals import read_job
 
 
 def main() -> None:
-    """Shuffle Parquet or JSONL files into a Parquet file."""
+    """Shuffle Parquet, JSONL or CSV files into a Parquet file."""
     job = read_job()
     output = job.output if job.output.endswith(".parquet") else f"{job.make_folder()}/part.parquet"
     connection = duckdb.connect(
@@ -19,7 +21,8 @@ def main() -> None:
             "preserve_insertion_order": False,
         }
     )
-    reader = "read_parquet" if job.files[0].endswith(".parquet") else "read_ndjson"
+    readers = {".parquet": "read_parquet", ".csv": "read_csv"}
+    reader = readers.get(Path(job.files[0]).suffix, "read_ndjson")
     connection.execute(
         f"COPY (SELECT * FROM {reader}({job.files}) ORDER BY random()) TO '{output}' "
         f"(FORMAT parquet, COMPRESSION {job.codec}, ROW_GROUP_SIZE {job.group_rows})"

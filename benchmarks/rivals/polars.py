@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import polars as pl
@@ -13,11 +14,12 @@ if TYPE_CHECKING:
 
 
 def main() -> None:
-    """Shuffle Parquet or JSONL files into a Parquet file."""
+    """Shuffle Parquet, JSONL or CSV files into a Parquet file."""
     job = read_job()
-    is_parquet = job.files[0].endswith(".parquet")
+    scanners = {".parquet": pl.scan_parquet, ".csv": pl.scan_csv}
+    scan = scanners.get(Path(job.files[0]).suffix, pl.scan_ndjson)
     output = job.output if job.output.endswith(".parquet") else job.make_folder() / "part.parquet"
-    frame = (pl.scan_parquet if is_parquet else pl.scan_ndjson)(job.files).collect()
+    frame = scan(job.files).collect()
     shuffled = frame.sample(fraction=1, shuffle=True)
     codec = cast("ParquetCompression", job.codec)
     shuffled.write_parquet(output, compression=codec, row_group_size=job.group_rows)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.json
 import pyarrow.parquet as pq
 
@@ -20,7 +21,7 @@ DICTIONARIES = ["label", "tags.list.element"]
 
 
 def main() -> None:
-    """Rewrite Parquet or JSONL files as Parquet."""
+    """Rewrite Parquet, JSONL or CSV files as Parquet."""
     job = read_job()
     if job.output.endswith(".parquet"):
         rewrite_lines(job)
@@ -41,11 +42,13 @@ def rewrite_table(job: Job, folder: Path, path: str) -> None:
 
 
 def rewrite_lines(job: Job) -> None:
-    """Write JSONL as one Parquet file; pyarrow parses and writes on threads of its own."""
+    """Write JSONL or CSV as one Parquet file; pyarrow parses and writes on threads of its own."""
     pa.set_cpu_count(job.workers)
-    options = pyarrow.json.ReadOptions(block_size=BLOCK_BYTES)
     with pa.input_stream(job.files[0], compression="detect") as stream:
-        reader = pyarrow.json.open_json(stream, options)
+        if job.files[0].endswith(".csv"):
+            reader = pyarrow.csv.open_csv(stream, pyarrow.csv.ReadOptions(block_size=BLOCK_BYTES))
+        else:
+            reader = pyarrow.json.open_json(stream, pyarrow.json.ReadOptions(block_size=BLOCK_BYTES))
         with pq.ParquetWriter(job.output, reader.schema, compression=job.codec) as writer:
             for batch in reader:
                 writer.write_batch(batch)

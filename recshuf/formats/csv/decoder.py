@@ -15,7 +15,7 @@ import pyarrow.csv as csv
 import pyarrow.types as pt
 
 from recshuf.errors import BadRecordError, SchemaMismatch, UsageError
-from recshuf.formats.csv.inference import ColumnType, find_altered, find_codes, find_marks
+from recshuf.formats.csv.inference import NUMBERS, ColumnType, find_altered
 from recshuf.formats.csv.quotes import find_returns, strip_padding
 from recshuf.formats.lines.cutting import view_records
 from recshuf.interfaces import BadRecords, Decoder, ValueReader
@@ -23,11 +23,14 @@ from recshuf.records.arrays import unknown_column, view_bytes
 from recshuf.records.conforming import find_misfit, fit_digits, roomy_type
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from recshuf.formats.csv.quotes import Dialect
     from recshuf.formats.lines.cutting import Bytes, Positions
     from recshuf.interfaces import ReadOptions
+
+    TextsOf = Callable[[str], pa.ChunkedArray]
+    """Returns the values of a column as they are written."""
 
 
 _BLANKS = " \t"
@@ -99,16 +102,6 @@ class CsvParser:
             return self._parse(batch.column(0), self._headers[0], types)
         table = _join(tables)
         return Parsed(table.take(np.argsort(np.concatenate(places))), _make_bad(reasons))
-
-    def find_places(self, batch: pa.RecordBatch, names: Container[str]) -> list[int] | None:
-        """Return the positions of some columns in the records of a batch; None if their headers differ."""
-        number = 0
-        if len(self._headers) > 1:
-            numbers = np.unique(view_bytes(batch.column(1)).view("<u2"))
-            if numbers.size != 1:
-                return None
-            number = int(numbers[0])
-        return [place for place, name in enumerate(self._headers[number]) if name in names]
 
     def _parse(
         self, records: pa.LargeBinaryArray, header: Sequence[str], types: Mapping[str, pa.DataType]
@@ -237,6 +230,13 @@ def _fit_decimals(column: pa.Array, kind: pa.DataType, name: str, rows: Position
         raise Unparsed(f"column {name!r}: not a {kind} ({error})", row) from error
 
 
+def _read_numbers(texts: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    try:
+        return texts.cast(kind)
+    except pa.ArrowInvalid:
+        return pc.utf8_trim(texts, _BLANKS).cast(kind)
+
+
 def _make_bad(reasons: Mapping[int, str]) -> BadRecords | None:
     if not reasons:
         return None
@@ -300,8 +300,9 @@ class CsvDecoder(Decoder):
         return BadRecords(index, [reason for _, bad in pieces for reason in bad.reasons])
 
     def _observe_piece(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> BadRecords | None:
+        infers = self._schema is None
         try:
-            parsed = self._parser.parse(batch, self._types)
+            parsed = self._learn(batch) if infers else self._parser.parse(batch, self._types)
         except Unparsed as error:
             raise self._bad(input_index, first_row + error.row + 1, error.problem) from error
         except pa.ArrowNotImplementedError as error:
@@ -310,10 +311,9 @@ class CsvDecoder(Decoder):
             record = first_row + int(parsed.bad.index[0]) + 1
             raise self._bad(input_index, record, parsed.bad.reasons[0])
         self._nulls |= {name for name in parsed.table.column_names if parsed.table[name].null_count}
-        texts = self._texts_of(batch)
-        if self._schema is None:
-            self._observe_types(batch, parsed.table, texts)
+        if infers:
             return parsed.bad
+        texts = self._texts_of(batch)
         for name, kind in self._types.items():
             if pt.is_floating(kind) and (altered := find_altered(parsed.table[name], partial(texts, name))):
                 row, problem = altered
@@ -322,30 +322,35 @@ class CsvDecoder(Decoder):
                 )
         return parsed.bad
 
-    def _texts_of(self, batch: pa.RecordBatch) -> Callable[[str], pa.ChunkedArray]:
+    def _texts_of(self, batch: pa.RecordBatch) -> TextsOf:
         parse = cache(lambda: self._parser.parse(batch, dict.fromkeys(self._parser.names, pa.binary())).table)
         return lambda name: parse()[name]
 
-    def _observe_types(
-        self, batch: pa.RecordBatch, table: pa.Table, texts: Callable[[str], pa.ChunkedArray]
-    ) -> None:
-        data, offsets = view_records(batch.column(0))
-        marks = find_marks(data)
+    def _learn(self, batch: pa.RecordBatch) -> Parsed:
+        """Return records of any types, which it takes into account."""
+        parsed, texts = self._parse_as_known(batch) or (self._parser.parse(batch, {}), self._texts_of(batch))
+        self._observe_types(parsed.table, texts)
+        return parsed
+
+    def _parse_as_known(self, batch: pa.RecordBatch) -> tuple[Parsed, TextsOf] | None:
+        """Return records of the types so far, and the texts of their numbers; None if they have others."""
+        with self._lock:
+            kinds = {name: column.known for name, column in self._columns.items()}
+        numbers = {name: kind for name, kind in kinds.items() if kind in NUMBERS}
+        try:
+            written, bad = self._parser.parse(batch, kinds | dict.fromkeys(numbers, pa.string()))
+            table = written
+            for name, kind in numbers.items():
+                place = table.column_names.index(name)
+                table = table.set_column(place, name, _read_numbers(written[name], kind))
+        except (Unparsed, pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            return None
+        return Parsed(table, bad), lambda name: written[name]
+
+    def _observe_types(self, table: pa.Table, texts: TextsOf) -> None:
         with self._lock:
             for name, column in self._columns.items():
-                column.observe(table[name], partial(texts, name), marks)
-            numbers = {name: column for name, column in self._columns.items() if column.is_number}
-        if not numbers:
-            return
-        fields = self._parser.find_places(batch, numbers)
-        rows = find_codes(data, offsets, self._parser.dialect, fields)
-        if not rows.size:
-            return
-        kinds = dict.fromkeys(self._parser.names, pa.binary())
-        written = self._parser.parse(batch.take(pa.array(rows)), kinds).table
-        with self._lock:
-            for name, column in numbers.items():
-                column.observe_codes(written[name])
+                column.observe(table[name], partial(texts, name))
 
     def _bad(self, input_index: int, record: int, problem: str, remedy: str | None = None) -> BadRecordError:
         return bad_record(
@@ -391,15 +396,13 @@ class CsvDecoder(Decoder):
 
         Raises `SchemaMismatch` if the types of the first records are not those of these, too.
         """
+        known = self._parse_as_known(batch)
+        if known is None or known[0].bad is not None:
+            raise SchemaMismatch
+        (table, _), texts = known
+        self._observe_types(table, texts)
         with self._lock:
-            empty = {name: pa.null() for name, column in self._columns.items() if column.is_null}
-        try:
-            table, bad = self._parser.parse(batch, self._types | empty)
-            self._observe_types(batch, table, self._texts_of(batch))
-        except (Unparsed, pa.ArrowNotImplementedError) as error:
-            raise SchemaMismatch from error
-        with self._lock:
-            if bad is not None or any(self._columns[name].kind != kind for name, kind in self._types.items()):
+            if any(self._columns[name].kind != kind for name, kind in self._types.items()):
                 raise SchemaMismatch
         return table
 

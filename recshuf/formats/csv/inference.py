@@ -13,8 +13,6 @@ A column of numbers stays text if one would be altered: in doubles a whole numbe
 changes and that has no exponent, one that is too large or too small, and spellings that pyarrow takes for numbers and
 other readers do not: ``0x10``, ``nan(5)``. So does one with a number that begins with a zero before a digit or a plus
 sign, as codes do: ``01234``, ``+49123``.
-
-Codes are found among bytes, by a few passes that most inputs end without a find.
 """
 
 from __future__ import annotations
@@ -27,18 +25,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from recshuf.formats.values import exact_limit
+from recshuf.records.arrays import view_bytes, view_offsets
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from numpy.typing import NDArray
-
-    from recshuf.formats.csv.quotes import Dialect
-    from recshuf.formats.lines.cutting import Bytes, Positions
+    from collections.abc import Callable
 
     Texts = Callable[[], pa.ChunkedArray]
-    """Returns the values of a column as bytes."""
-    Mask = NDArray[np.bool_]
+    """Returns the values of a column as they are written."""
 
 
 _WHOLE = r"^\s*[+-]?\d+\s*$"
@@ -49,8 +42,9 @@ _SHOWN = 40
 _INFINITE = r"(?i)inf"
 _WHOLE_PART = r"^\s*\+?(-?)0*(\d{1,76})(?:\.\d*)?\s*$"  # with as many digits as a decimal256
 _DECIMAL = pa.decimal256(76, 0)
+NUMBERS = (pa.int64(), pa.float64())
 _CHAINS = (
-    (pa.int64(), pa.float64()),
+    NUMBERS,
     (pa.bool_(),),
     (pa.date32(), pa.timestamp("s"), pa.timestamp("ns")),
     (pa.timestamp("s", "UTC"), pa.timestamp("ns", "UTC")),
@@ -67,15 +61,9 @@ _ODD_NUMBERS = (
     ((b"e-", b"E-"), r"^\s*[+-]?[0.]*[1-9]"),
     ((b"(",), r"\("),
 )
-"""Bytes that batches with such spellings hold, and the pattern of the spelling: hexadecimal, any number but zero, NaN."""
-_CODE = r"^\s*(?:\+|-?0\d)"
-_ZERO, _PLUS, _MINUS = b"0+-"
-_BLANKS = b" \t"
-_LAST_MARK = ord(",")
-"""The bytes up to this one are marks; those that begin most fields are among them."""
-_PIECE_BYTES = 1 << 16
-_MANY = 64
-"""Places from which on it pays to count the fields before them."""
+"""Bytes that columns with such spellings hold, and the pattern of the spelling: hexadecimal, any number but zero, NaN."""
+_CODE = r"^\s*(?:\+[0-9.]|-?0\d)"
+_ZERO, _PLUS, _MINUS, _BLANK = b"0+- "
 
 
 class ColumnType:
@@ -87,28 +75,20 @@ class ColumnType:
         self._fits_double = True
         self._is_plain = True
 
-    def observe(self, values: pa.ChunkedArray, texts: Texts, marks: frozenset[bytes]) -> None:
-        """Take the type of further values into account; `marks` are those of `find_marks` for their records."""
+    def observe(self, values: pa.ChunkedArray, texts: Texts) -> None:
+        """Take the type of further values into account."""
         self._kind = _join(self._kind, values.type)
-        if self._fits_double and values.type in _CHAINS[0]:
+        if self._fits_double and values.type in NUMBERS:
             self._fits_double = _fits_double(values, texts)
-        if self._is_plain and values.type in _CHAINS[0]:
-            self._is_plain = _are_plain(values, texts, marks)
+        if self._is_plain and values.type in NUMBERS:
+            self._is_plain = _are_plain(values, texts())
         if self._fits_nanoseconds and pa.types.is_temporal(values.type):
             self._fits_nanoseconds = _fits_nanoseconds(values)
 
     @property
-    def is_null(self) -> bool:
-        """Whether no value has been observed."""
-        return bool(self._kind == pa.null())
-
-    @property
-    def is_number(self) -> bool:
-        return self._is_plain and self._kind in _CHAINS[0]
-
-    def observe_codes(self, texts: pa.ChunkedArray) -> None:
-        """Take into account how numbers are written, in records of `find_codes`."""
-        self._is_plain = not pc.any(pc.match_substring_regex(texts, _CODE), min_count=0).as_py()
+    def known(self) -> pa.DataType:
+        """What `kind` returns, but null if there are no values so far."""
+        return self._kind if self._kind == pa.null() else self.kind
 
     def pack(self) -> list[Any]:
         return [str(self._kind), self._fits_nanoseconds, self._fits_double, self._is_plain]
@@ -127,23 +107,10 @@ class ColumnType:
         if self._kind == pa.null() or (self._kind in _NANOSECONDS and not self._fits_nanoseconds):
             return pa.string()
         if (self._kind == pa.float64() and not self._fits_double) or (
-            self._kind in _CHAINS[0] and not self._is_plain
+            self._kind in NUMBERS and not self._is_plain
         ):
             return pa.string()
         return self._kind
-
-
-def find_marks(data: Bytes) -> frozenset[bytes]:
-    """Return those bytes of odd numbers that occur in records."""
-    content = data.tobytes()
-    # A single byte is found ten times as fast as two, and most inputs lack one of them.
-    known = [mark for marks, _ in _ODD_NUMBERS for mark in marks if all(byte in content for byte in mark)]
-    return frozenset(mark for mark in known if len(mark) == 1 or _has_pair(data, mark))
-
-
-def _has_pair(data: Bytes, pair: bytes) -> bool:
-    pieces = (data[at : at + _PIECE_BYTES + 1] for at in range(0, data.size, _PIECE_BYTES))
-    return any(((piece[:-1] == pair[0]) & (piece[1:] == pair[1])).any() for piece in pieces)
 
 
 def _join(kind: pa.DataType, other: pa.DataType) -> pa.DataType:
@@ -176,19 +143,45 @@ def _fits_double(values: pa.ChunkedArray, texts: Texts) -> bool:
     return not (_keep_overflown(large).num_rows or _keep_altered(large, _PLAIN).num_rows)
 
 
-def _are_plain(values: pa.ChunkedArray, texts: Texts, marks: frozenset[bytes]) -> bool:
-    """Tell whether no number is spelled in a way that other readers take for text, or stands for one that is not zero."""
+def _are_plain(values: pa.ChunkedArray, texts: pa.ChunkedArray) -> bool:
+    """Tell whether no number is a code, or spelled in a way that other readers take for text, or stands for one that is not zero."""
+    if _has_codes(texts):
+        return False
+    content = b"".join(view_bytes(chunk).tobytes() for chunk in texts.chunks)
     is_whole = values.type == pa.int64()
     suspects = (values, pc.equal(values, 0), None if is_whole else pc.is_nan(values))
-    for (needed, pattern), suspect in zip(_ODD_NUMBERS, suspects, strict=True):
-        if suspect is None or marks.isdisjoint(needed):
+    for (marks, pattern), suspect in zip(_ODD_NUMBERS, suspects, strict=True):
+        # A single byte is found ten times as fast as two.
+        if suspect is None or not any(
+            all(byte in content for byte in mark) and mark in content for mark in marks
+        ):
             continue
         if suspect is not values and not pc.any(suspect, min_count=0).as_py():
             continue
-        is_odd = pc.match_substring_regex(texts(), pattern)
+        is_odd = pc.match_substring_regex(texts, pattern)
         if pc.any(is_odd if suspect is values else pc.and_(suspect, is_odd), min_count=0).as_py():
             return False
     return True
+
+
+def _has_codes(texts: pa.ChunkedArray) -> bool:
+    """Tell whether a number begins with a zero before a digit, or with a plus sign."""
+    for chunk in texts.chunks:
+        data, offsets = view_bytes(chunk), view_offsets(chunk).astype(np.int64)
+        begins, ends = offsets[:-1] - offsets[0], offsets[1:] - offsets[0]
+        if chunk.null_count:
+            begins, ends = begins[begins < ends], ends[begins < ends]
+        suspects = np.flatnonzero(data[begins] <= _ZERO)
+        begins, ends = begins[suspects], ends[suspects]
+        first = data[begins]
+        if (first == _PLUS).any() or (first <= _BLANK).any():
+            return bool(pc.any(pc.match_substring_regex(texts, _CODE), min_count=0).as_py())
+        begins += first == _MINUS
+        second = data[np.minimum(begins + 1, data.size - 1)]
+        is_code = (data[begins] == _ZERO) & (second - np.uint8(_ZERO) < 10) & (begins + 1 < ends)
+        if is_code.any():
+            return True
+    return False
 
 
 def _fits_nanoseconds(values: pa.ChunkedArray) -> bool:
@@ -252,65 +245,3 @@ def _keep_altered(large: pa.Table, spelling: str) -> pa.Table:
     held = pc.trunc(fitting["value"]).cast(_DECIMAL)
     altered = fitting.filter(pc.not_equal(written, held))
     return pa.concat_tables([altered, spelled.filter(pc.invert(fits))])
-
-
-def find_codes(data: Bytes, offsets: Positions, dialect: Dialect, fields: Sequence[int] | None) -> Positions:
-    """Return the rows of records that may hold a number with a zero before other digits, or with a plus sign."""
-    edges, signs = _table(_BLANKS + b"\r\n" + dialect.delimiter + dialect.quote), _table(b"+-")
-    blanks = _table(_BLANKS.replace(dialect.delimiter, b""))
-    places = np.concatenate([np.arange(min(2, data.size)), *_find_signs(data, dialect.delimiter[0])])
-    # Those before which a field begins, but for a sign, a quote, and blanks.
-    begins = places - (signs[data[places - 1]] & (places > 0))
-    before = data[begins - 1]
-    is_begin = edges[before] & (~blanks[before] | (begins == 1) | edges[data[begins - 2]])
-    places = places[(begins == 0) | is_begin]
-    if (
-        places.size > _MANY
-        and fields is not None
-        and not (dialect.quote and (data == dialect.quote[0]).any())
-    ):
-        counts = np.cumsum(data == dialect.delimiter[0], dtype=np.int32)
-        begins = offsets[np.searchsorted(offsets, places, "right") - 1]
-        before = np.where(begins > 0, counts[begins - 1], 0)
-        places = places[np.isin(counts[places] - before, fields)]
-    places = _keep_numbers(data, places, edges | _table(b"eE"))
-    return np.unique(np.searchsorted(offsets, places, "right") - 1)
-
-
-def _table(members: bytes) -> Mask:
-    table = np.zeros(256, np.bool_)
-    table[list(members)] = True
-    return table
-
-
-def _find_signs(data: Bytes, delimiter: int) -> Iterator[Positions]:
-    """Yield the places of zeros that stand between a mark and a digit, and of plus signs behind a mark."""
-    for at in range(0, max(0, data.size - 2), _PIECE_BYTES):
-        piece = data[at : at + _PIECE_BYTES + 2]
-        before, there, behind = piece[:-2], piece[1:-1], piece[2:]
-        marked = before <= _LAST_MARK
-        if delimiter > _LAST_MARK:
-            marked |= before == delimiter
-        yield np.flatnonzero(marked & (there == _ZERO) & (behind - np.uint8(_ZERO) < 10)) + (at + 1)
-        if b"+" in piece.tobytes():
-            yield np.flatnonzero(marked & (there == _PLUS)) + (at + 1)
-        yield np.flatnonzero(marked & (there == _MINUS) & (behind == _ZERO)) + (at + 2)
-
-
-def _keep_numbers(data: Bytes, places: Positions, stops: Mask) -> Positions:
-    """Return those of the places behind which digits and points go on to one of the stops, or to the end.
-
-    One byte more must be there behind a zero: no digit makes it a number.
-    """
-    goes_on, is_digit = _table(b"0123456789."), _table(b"0123456789")
-    following = data[np.minimum(places + 1, data.size - 1)]
-    is_code = (data[places] == _PLUS) | ((data[places] == _ZERO) & is_digit[following])
-    places = places[is_code & goes_on[following] & (places + 1 < data.size)]
-    kept, at = [places[:0]], places + 2
-    while at.size:
-        there = data[np.minimum(at, data.size - 1)]
-        is_end = (at >= data.size) | stops[there]
-        kept.append(places[is_end])
-        on = ~is_end & goes_on[there]
-        places, at = places[on], at[on] + 1
-    return np.concatenate(kept)

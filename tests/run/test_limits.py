@@ -182,6 +182,26 @@ def test_records_of_a_byte_stay_within_the_limit(tmp_path: Path, suffix: str):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("is_long", ["value", "text"])
+def test_long_rows_behind_short_ones_with_dictionaries_stay_within_the_limit(tmp_path: Path, is_long: str):
+    values = pa.array(
+        ["short", *(f"{number:05}" * (1000 if is_long == "value" else 1) for number in range(200))]
+    )
+    schema = pa.schema({"value": pa.dictionary(pa.int32(), pa.string()), "text": pa.string()})
+    with pa.ipc.new_file(tmp_path / "in.arrow", schema) as writer:
+        for number in range(8):
+            rows = 50_000 if number < 4 else 5000
+            index = np.zeros(rows, np.int32) if number < 4 else np.arange(rows, dtype=np.int32) % 200 + 1
+            texts = ["x" * (5000 if is_long == "text" and number >= 4 else 5)] * rows
+            column = pa.DictionaryArray.from_arrays(pa.array(index), values)
+            writer.write_batch(pa.record_batch([column, pa.array(texts)], schema=schema))
+    report = shuffle_in_child(
+        [tmp_path / "in.arrow"], tmp_path / "out.arrow", memory=128 * MB, seed=0, workers=2
+    )
+    assert report["measured_peak_bytes"] <= 128 * MB + BASE
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["reader", "dataset", "indices", "dictionary", "views", "file of views"])
 def test_what_a_program_gives_is_read_within_the_limit(tmp_path: Path, kind: str):
     if kind == "indices":

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
@@ -21,15 +22,17 @@ from recshuf.formats.parquet.metadata import adopt, read_metadata, settle, settl
 from recshuf.formats.parquet.types import dense_schema, dense_type, fit_index, leaf_types
 from recshuf.formats.parquet.union import SchemaUnion, columns_of, pick_columns
 from recshuf.interfaces import InputSummary, RowFragment, Source, TableDecoder, open_raw
-from recshuf.records.arrays import count_bytes
+from recshuf.records.arrays import count_bytes, has_offsets, is_bytes, view_offsets
 from recshuf.records.batch import concat_batches
 from recshuf.records.conforming import conform
 from recshuf.storage.reading.local import read_head
 from recshuf.system.units import count_of, format_size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
+
+    from numpy.typing import NDArray
 
     from recshuf.formats.parquet.metadata import RangeIndex
     from recshuf.interfaces import Decoder, Fragment, InputFile, Metadata, ReadOptions, Table
@@ -108,9 +111,12 @@ class ArrowSource(Source):
         later = " or later" if file.file.table else ""
         # Several batches may share a dictionary, and the bytes of views that a caller holds.
         is_held = file.file.table is not None
-        shares = any(
-            _has_dictionary(kind) or (is_held and "_view" in str(kind)) for kind in file.schema.types
-        )
+        shared = [
+            place
+            for place, kind in enumerate(file.schema.types)
+            if place in columns and (_has_dictionary(kind) or (is_held and "_view" in str(kind)))
+        ]
+        others = [at for at in columns if at is not None and at not in shared]
         parts, first_row, count, rows, held_bytes = list[pa.RecordBatch](), 0, 0, 0, 0
 
         def join() -> Fragment:
@@ -118,18 +124,26 @@ class ArrowSource(Source):
             return RowFragment(file.file.name, first_row, count, read, limits, measure=count_bytes)
 
         with _explained(file.file, lambda: f"row {first_row + count}{later}"):
-            for batch in _read_batches(file.file, is_file=file.is_file):
+            whole = _read_batches(file.file, is_file=file.is_file)
+            for batch, own, before in _measure(whole, shared, others, is_held=is_held):
                 if not count:
                     size = file.row_bytes or _measure_row(batch)
                     rows = max(1, int(min(block_bytes, max_record_bytes) / max(1, size)))
-                # As later rows may be longer. Of buffers, as offsets are not checked yet, but a caller's may hold more.
-                own = 0 if shares else batch.nbytes if is_held else batch.get_total_buffer_size()
                 place = 0
                 while place < batch.num_rows:
-                    parts.append(batch.slice(place, rows - count))
-                    place, count = place + parts[-1].num_rows, count + parts[-1].num_rows
-                    held_bytes += own * parts[-1].num_rows // batch.num_rows
-                    if count == rows:
+                    stop = min(place + rows - count, batch.num_rows)
+                    if before is not None:
+                        fitting = np.searchsorted(before, before[place] + block_bytes - held_bytes, "right")
+                        stop = min(stop, max(place + (not count), int(fitting) - 1))
+                    parts.append(batch.slice(place, stop - place))
+                    count += stop - place
+                    held_bytes += (
+                        own * (stop - place) // batch.num_rows
+                        if before is None
+                        else int(before[stop] - before[place])
+                    )
+                    place = stop
+                    if count == rows or place < batch.num_rows:
                         yield join()
                         parts, first_row, count, held_bytes = [], first_row + count, 0, 0
                 held_bytes += _ARRAY_BYTES * batch.num_columns
@@ -172,6 +186,51 @@ class ArrowSource(Source):
         return ArrowLayout(
             declared, first.is_file, first.codec, rows, int(rows * row_bytes), dictionaries, documents
         )
+
+
+def _measure(
+    batches: Iterable[pa.RecordBatch], shared: Sequence[int], others: Sequence[int], *, is_held: bool
+) -> Iterator[tuple[pa.RecordBatch, int, NDArray[np.int64] | None]]:
+    """Yield batches with their bytes, or pieces with the bytes in native form before each row, and of all, if columns share values.
+
+    Later rows may be longer. Bytes are those of buffers, as offsets are not checked yet, but a caller's may hold more. Dictionaries
+    and views inside of other types do not count.
+    """
+    for batch in batches:
+        alone = batch.select([at for at in others if at < batch.num_columns]) if shared else batch
+        own = alone.nbytes if is_held else alone.get_total_buffer_size()
+        if not shared:
+            yield batch, own, None
+            continue
+        known = [
+            np.append(_find_lengths(column.dictionary), 0) if pt.is_dictionary(column.type) else None
+            for column in map(batch.column, shared)
+        ]
+        for start in range(0, batch.num_rows, _DENSE_ROWS):
+            piece = batch.slice(start, _DENSE_ROWS)
+            before = np.arange(piece.num_rows + 1, dtype=np.int64) * own // batch.num_rows
+            for column, lengths in zip(map(piece.column, shared), known, strict=True):
+                sizes = _find_lengths(column) if lengths is None else _take_lengths(column, lengths)
+                before[1:] += np.cumsum(np.maximum(sizes, 0), dtype=np.int64)
+            yield piece, 0, before
+
+
+def _take_lengths(column: pa.DictionaryArray, lengths: NDArray[np.integer]) -> NDArray[np.integer]:
+    indices = column.indices.fill_null(0) if column.null_count else column.indices
+    found = lengths.take(indices.to_numpy(zero_copy_only=False), mode="clip")
+    return found * column.is_valid().to_numpy(zero_copy_only=False) if column.null_count else found
+
+
+def _find_lengths(array: pa.Array) -> NDArray[np.integer]:
+    """Return the bytes of each value of text or bytes; of other values 0."""
+    if not is_bytes(array.type):
+        return np.zeros(len(array), np.int32)
+    if has_offsets(array.type):
+        return np.diff(view_offsets(array))
+    views = np.frombuffer(
+        array.buffers()[1] or b"", np.int32
+    )  # of 16 bytes each, which begin with the length
+    return views[4 * array.offset :: 4][: len(array)]
 
 
 def _unite_dictionaries(
@@ -264,13 +323,13 @@ def _look_into(file: InputFile, options: ReadOptions, known: Dictionaries) -> _F
     told = find_first_batch(file, is_file=is_file)
     what, needed = f"record batches of {format_size(told.body_bytes)}", _HELD_BATCHES * told.body_bytes
     check_memory(file.name, what, needed, options.memory_bytes, "raise --memory, or write shorter batches")
-    counts, first_rows, stored_bytes, size = list[int](), 0, 0, 0
+    counts, first_rows, stored_bytes, size, spread_bytes = list[int](), 0, 0, 0, 0
     with _explained(file, lambda: f"row {sum(counts)}"):
         schema = _read_schema(file, is_file=is_file)
         dictionaries = _list_dictionaries(schema, options)
         first = next(_read_batches(file, is_file=is_file), None)
         if dictionaries or is_file or not len(schema):
-            _scan(file, schema, counts, dictionaries, known, is_file=is_file)
+            spread_bytes = _scan(file, schema, counts, dictionaries, known, is_file=is_file)
         if first is not None:
             first.validate(full=True)
             first_rows, stored_bytes, size = first.num_rows, first.nbytes, _count_dense(first)
@@ -278,7 +337,8 @@ def _look_into(file: InputFile, options: ReadOptions, known: Dictionaries) -> _F
     if first is not None and not counts:
         share = (file.stamp.size if file.stamp else 1) / max(1, first.get_total_buffer_size())
         rows, longest, is_single = max(first_rows, int(first_rows * share)), first_rows, share <= 2
-    row_bytes, batch_bytes = size / max(1, first_rows), int(longest * stored_bytes / max(1, first_rows))
+    row_bytes = max(size / max(1, first_rows), spread_bytes / max(1, rows))
+    batch_bytes = int(longest * stored_bytes / max(1, first_rows))
     byte_count = int(rows * row_bytes)
     has_dictionary = any(map(_has_dictionary, schema.types))
     if is_file and file.stamp and told.stored_bytes and longest and not (is_single or has_dictionary):
@@ -332,19 +392,23 @@ def _scan(
     known: Dictionaries,
     *,
     is_file: bool,
-) -> None:
-    """Note the rows of each batch of an input, and the dictionaries of some columns."""
+) -> int:
+    """Note the rows of each batch of an input, and the dictionaries of some columns; return the bytes of all values of these."""
     # Without dictionaries, rows are counted in a column of numbers, which is read fastest.
     numbers = (at for at, kind in enumerate(schema.types) if pt.is_primitive(kind))
     only = [*dictionaries] or ([next(numbers, 0)] if len(schema) else [])
     numbered = number_names(schema.names)
     columns = [numbered[place] for place in dictionaries]
+    byte_count = 0
     for batch in _read_batches(file, is_file=is_file, columns=only):
         counts.append(batch.num_rows)
         for column, values in zip(columns, batch.columns, strict=False):
             found = values.dictionary
             found.validate(full=True)  # to compare what is damaged reads beyond its buffers
             known.add(column, found, file.name)
+        for _, _, before in _measure([batch], range(len(columns)), (), is_held=False):
+            byte_count += 0 if before is None else int(before[-1])
+    return byte_count
 
 
 def _count_dense(batch: pa.RecordBatch) -> int:

@@ -165,7 +165,7 @@ def test_many_copies_of_long_records_stay_within_the_limit(tmp_path: Path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("suffix", [".npy", ".arrow", ".h5"])
+@pytest.mark.parametrize("suffix", [".npy", ".arrow", ".h5", ".json"])
 def test_records_of_a_byte_stay_within_the_limit(tmp_path: Path, suffix: str):
     values, given = np.arange(12_000_000).astype(np.int8), tmp_path / f"in{suffix}"
     if suffix == ".h5":
@@ -175,6 +175,8 @@ def test_records_of_a_byte_stay_within_the_limit(tmp_path: Path, suffix: str):
         table = pa.table({"a": values})
         with pa.ipc.new_file(given, table.schema) as writer:
             writer.write_table(table, max_chunksize=1 << 20)
+    elif suffix == ".json":
+        given.write_bytes(b"[" + b"1," * 8_000_000 + b"1]")
     else:
         np.save(given, values)
     report = shuffle_in_child([given], tmp_path / f"out{suffix}", memory=64 * MB, seed=0, workers=2)

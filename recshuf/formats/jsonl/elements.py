@@ -115,16 +115,18 @@ class ElementFragment(CutFragment):
     """Elements, of which it makes lines."""
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        lines = make_lines(self._data, self._ends)
-        data, offsets = view_records(lines)
-        sizes = np.diff(offsets)
-        wrong = np.flatnonzero((sizes == 1) | (sizes > self._limit.max_bytes))
-        if wrong.size:
-            place = self._position + int(np.append(0, self._ends)[wrong[0]])
-            if sizes[wrong[0]] > 1:
-                raise self._limit.exceeded(place)
-            raise refuse(self._limit, place, "a comma follows no element")
-        yield from self._cut(data, self._split(offsets[1:]))
+        begin = 0
+        for ends in self._split(self._ends):
+            begins, begin = np.append(begin, ends), int(ends[-1])
+            data, offsets = view_records(make_lines(self._data[begins[0] : begin], ends - begins[0]))
+            sizes = np.diff(offsets)
+            wrong = np.flatnonzero((sizes == 1) | (sizes > self._limit.max_bytes))
+            if wrong.size:
+                place = self._position + int(begins[wrong[0]])
+                if sizes[wrong[0]] > 1:
+                    raise self._limit.exceeded(place)
+                raise refuse(self._limit, place, "a comma follows no element")
+            yield from self._cut(data, iter([offsets[1:]]))
 
 
 def refuse(limit: RecordLimit, position: int, problem: str) -> InputError:

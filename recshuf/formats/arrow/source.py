@@ -217,8 +217,10 @@ def _measure(
 
 def _take_lengths(column: pa.DictionaryArray, lengths: NDArray[np.integer]) -> NDArray[np.integer]:
     indices = column.indices.fill_null(0) if column.null_count else column.indices
-    found = lengths.take(indices.to_numpy(zero_copy_only=False), mode="clip")
-    return found * column.is_valid().to_numpy(zero_copy_only=False) if column.null_count else found
+    found: NDArray[np.integer] = lengths.take(indices.to_numpy(zero_copy_only=False), mode="clip")
+    if column.null_count:
+        found[column.is_null().to_numpy(zero_copy_only=False)] = 0
+    return found
 
 
 def _find_lengths(array: pa.Array) -> NDArray[np.integer]:

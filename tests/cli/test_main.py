@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -41,8 +42,15 @@ class TestErrors:
                 ["error: x: Permission denied; give this user the right to it, or name another"],
             ),
             (OSError("odd"), 1, ["error: odd"]),
+            (OSError(errno.EXDEV, "Invalid link", "a", None, b"b"), 1, ["error: a and b: Invalid link"]),
+            (OSError(errno.EDQUOT, "Full", "x"), 1, ["error: x: no space left", "; free some"]),
+            (OSError(errno.EFBIG, "Large", "x"), 1, ["error: x: the file may not grow", "ulimit -f"]),
             (KeyboardInterrupt(), 130, ["stopped by SIGINT"]),
-            (ZeroDivisionError("one\ntwo"), 1, [r"internal error: ZeroDivisionError: one\ntwo", "-v"]),
+            (
+                ZeroDivisionError("one\ntwo"),
+                1,
+                [r"internal error: ZeroDivisionError: one\ntwo (test_main.py:", "-v"],
+            ),
         ],
         ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else None,
     )

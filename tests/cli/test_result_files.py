@@ -209,7 +209,8 @@ def test_a_picture_goes_to_standard_output_unless_that_is_a_terminal_or_closed(
 ) -> None:
     pytest.importorskip("PIL")
     command = ("picture", "lines.txt", "--column", "text", "-o")
-    assert call(*command, "a.png").returncode == 0
+    assert call(*command, "a.PNG").returncode == 0
+    Path("a.PNG").rename("a.png")
     result = call(*command, "-")
     assert (result.returncode, result.stderr) == (0, b"")
     assert result.stdout == Path("a.png").read_bytes()

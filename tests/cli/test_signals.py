@@ -67,9 +67,9 @@ class TestSignals:
         ("number", "module"),
         [
             (signal.SIGTERM, "pyarrow"),
-            pytest.param(signal.SIGINT, "click", marks=pytest.mark.slow),
+            (signal.SIGINT, "click"),
             pytest.param(signal.SIGHUP, "recshuf.cli.commands", marks=pytest.mark.slow),
-            (signal.SIGTERM, "numpy"),
+            pytest.param(signal.SIGTERM, "numpy", marks=pytest.mark.slow),
         ],
     )
     def test_signal_while_modules_are_imported(

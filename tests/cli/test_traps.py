@@ -85,7 +85,7 @@ pytestmark = pytest.mark.usefixtures("folder")
         *((f"check lines.txt {line} --id b", ["--id works with --against"]) for line in ("--column a", "--provenance")),
         ("check lines.txt --provenance", ["no column 'source_file'"]),
         ("check lines.txt -q --json --column a", ["-q contradicts -v and --json"]),
-        ("check - --column a", ["name files, and no -"]),
+        *((f"check - {line}", ["name files, and no -"]) for line in ("--column a", "--against lines.txt")),
         *(
             (f"lines.txt -o out {wrong}", [wrong.split()[0], f"did you mean {right}?"])
             for wrong, right in (("--threads 2", "--workers"), ("-j 2", "--workers"), ("--num-workers 2", "--workers"),

@@ -69,6 +69,12 @@ costs = st.builds(
 )
 
 
+def test_a_sample_of_more_records_than_there_are_is_planned_as_all_of_them() -> None:
+    inputs, limits = [InputSize(10**6, GB, GB)], Limits(256 * MB, 2, 1 << 30)
+    whole, sample = (make_plan(inputs, limits, COSTS, CUT, count) for count in (None, 10**8))
+    assert dataclasses.replace(sample, output_count=None) == whole
+
+
 def plan_or_skip(*arguments: object) -> Plan:
     try:
         return make_plan(*arguments)

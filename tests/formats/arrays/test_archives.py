@@ -58,6 +58,20 @@ def test_all_arrays_get_one_order_and_stay_what_they_are(tmp_path: Path, write: 
     refused(UsageError, said, source, tmp_path / "other.npz", compression="zstd")
 
 
+def test_headers_of_any_length_are_read(tmp_path: Path) -> None:
+    """NumPy 1.13 and older ones end them at multiples of 16 bytes."""
+    text = b"{'descr': '<i8', 'fortran_order': False, 'shape': (400,), }".ljust(69) + b"\n"
+    content = b"\x93NUMPY\1\0" + len(text).to_bytes(2, "little") + text + NUMBERS.astype("<i8").tobytes()
+    with zipfile.ZipFile(tmp_path / "in.npz", "w") as archive:
+        archive.writestr("id.npy", content)
+    (tmp_path / "in.npy").write_bytes(content)
+    for suffix in (".npz", ".npy"):
+        recshuf.shuffle(tmp_path / f"in{suffix}", tmp_path / f"out{suffix}", seed=3, verify=True)
+    found = np.load(tmp_path / "out.npy").tolist()
+    assert found == np.load(tmp_path / "out.npz")["id"].tolist()
+    assert sorted(found) == NUMBERS.tolist()
+
+
 def test_arrays_of_other_lengths_are_refused_left_out_or_copied(tmp_path: Path) -> None:
     sources, other = (
         [save(tmp_path / f"{number}.npz", ARRAYS | OTHERS) for number in range(2)],

@@ -33,6 +33,19 @@ if TYPE_CHECKING:
 ROWS = {"id": range(20)}
 
 
+def test_the_parts_of_an_input_in_several_sets_count_together(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    (tmp_path / "in.txt").write_bytes(b"".join(b"%0100d\n" % row for row in range(40_000)))
+    recshuf.scatter(tmp_path / "in.txt", store, piles=2, seed=1)
+    recshuf.gather(store, tmp_path / "before.txt")
+    assert len(list_sets(store)) > 2
+    assert recshuf.compact(store, sets=1).num_records == 40_000
+    about = describe_store(store)
+    assert ([one["records"] for one in about["sets"]], len(about["sources"])) == ([40_000], 1)
+    recshuf.gather(store, tmp_path / "after.txt")
+    assert (tmp_path / "after.txt").read_bytes() == (tmp_path / "before.txt").read_bytes()
+
+
 @settings(max_examples=examples(80))
 @given(
     slices=st.lists(st.tuples(st.none() | st.integers(-3, 6), st.integers(1, 4)), min_size=1, max_size=6),

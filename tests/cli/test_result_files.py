@@ -48,10 +48,15 @@ class TestResults:
         assert (values["seed"], values["records"]) == (str(2**100), 1000)
         assert sorted(path.name for path in tmp_path.iterdir()) == ["lines.txt", "out.txt", "report.json"]
 
-    def test_report_on_standard_output(self, call: Run, lines: Path, tmp_path: Path) -> None:
+    def test_report_on_standard_output(
+        self, call: Run, lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         result = call(lines, "-o", tmp_path / "out.txt", "--report", "-", "-q")
         assert json.loads(result.stdout)["records_written"] == 1000
         assert result.stderr == b""
+        monkeypatch.setattr("sys.stdout", None)
+        result = call(lines, "-o", tmp_path / "other.txt", "--report", "-")
+        assert_one_line(result.stderr, "--report -: standard output is closed; name a file")
 
     def test_plan(self, call: Run, lines: Path, tmp_path: Path) -> None:
         command = (lines, "-o", f"{tmp_path}/out/", "--shards", "3", "--memory", "99MB", "--plan", "--report")

@@ -47,6 +47,17 @@ def test_info_says_what_a_store_holds(store: Path, call: Run):
     assert found["disk_bytes"] == sum(512 * one.st_blocks for one in files)
 
 
+def test_gather_writes_a_shuffle_unless_an_epoch_is_named(
+    store: Path, given: Path, tmp_path: Path, call: Run
+):
+    recshuf.shuffle(given, tmp_path / "shuffle.jsonl", seed=5)
+    recshuf.gather(store, tmp_path / "epoch.jsonl", epoch=1)
+    for options, name in (((), "shuffle"), (("--epoch", "1"), "epoch")):
+        assert call("gather", store, "-o", tmp_path / f"{len(options)}.jsonl", *options).returncode == 0
+        made = (tmp_path / f"{len(options)}.jsonl").read_bytes()
+        assert made == (tmp_path / f"{name}.jsonl").read_bytes()
+
+
 def test_verify_names_a_damaged_file(store: Path, call: Run):
     done = call("store", "verify", store)
     assert (done.returncode, done.stdout) == (0, f"{store}: whole, 1,000 records in 1 set\n".encode())

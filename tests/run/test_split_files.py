@@ -98,10 +98,10 @@ def test_an_empty_part_has_an_empty_shard_and_is_told(tmp_path: Path):
     (tmp_path / "few.csv").write_text("a\n1\n2\n3\n")
     heard = Listener()
     given = GIVEN | {"split": {"all": 0.98, "no": 0.01, "none": 0.01}}
-    done = recshuf.shuffle(tmp_path / "few.csv", tmp_path / "out", progress=heard, **given)
-    assert [one.records for one in done.shards] == [3, 0, 0]
+    done = recshuf.shuffle(tmp_path / "few.csv", tmp_path / "out", progress=heard, shards=6, **given)
+    assert [one.records for one in done.shards] == [1, 1, 1, 0, 0, 0]
     assert (tmp_path / "out" / "none" / "shard-00000.csv").read_text() == "a\n"
-    assert heard.warnings == ["2 of 3 shards are empty, as there are 3 records: all of no, none"]
+    assert heard.warnings == ["3 of 6 shards are empty, as there are 3 records: all of no, none"]
     assert recshuf.verify(tmp_path / "few.csv", tmp_path / "out")
 
 

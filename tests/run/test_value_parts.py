@@ -95,6 +95,7 @@ def test_parts_of_values_are_those_of_a_split_store_to_the_byte(tmp_path: Path):
         assert report.records == next(one.records for one in done.shards if one.name.startswith(part))
     assert [one.records for one in made.inputs] == [*COUNTS]
     assert made.deviation is None
+    assert "deviation" not in made.to_json()
     assert made.records == sum(COUNTS)
 
 

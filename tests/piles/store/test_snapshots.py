@@ -90,10 +90,18 @@ def test_a_store_of_another_version_is_named(folder: StoreFolder) -> None:
     file = folder.path / "snapshot-000001.json"
     fields = parse_line(file.read_bytes().removesuffix(b"\n"))
     assert fields is not None
-    file.write_bytes(format_line(fields | {"version": 99}))
-    said = f"^{folder.path}: the store has version 99 and .*; open it with the version that wrote it$"
-    with pytest.raises(PileError, match=said):
-        recshuf.PileStore(folder.path)
+    for what in ("version", "order"):
+        file.write_bytes(format_line(fields | {what: 99}))
+        said = f"^{folder.path}: the store has .*{what} 99.*; open it with the version that wrote it$"
+        with pytest.raises(PileError, match=said):
+            recshuf.PileStore(folder.path)
+
+
+def test_the_order_of_sets_is_that_of_their_names_whoever_commits_first(tmp_path: Path) -> None:
+    for names in ("ab", "ba"):
+        for name in names:
+            write(tmp_path / names, name, {"id": [ord(name)]})
+        assert recshuf.PileStore(tmp_path / names).sources == ("a", "b")
 
 
 def test_a_store_whose_snapshots_are_damaged_is_not_begun_anew(folder: StoreFolder) -> None:

@@ -97,7 +97,7 @@ LEFT_OUT: dict[str, tuple[Files, str | None, str]] = {
     "lists of objects": ({"a.jsonl": ONE, "b.json": b'{\n "x":\n ' + ARRAY + b"}"}, None, "b.json"),
     "one object": ({"a.jsonl": ONE, "b.json": ONE}, None, "b.json"),
     "one long object": ({"a.jsonl": ONE, "b.json": b'{"a": "%s"}' % (b"x" * 70_000)}, None, "b.json"),
-    "another suffix": ({"d's/a.csv": b"a\n", "d's/b.dat": b"a\n"}, None, "b.dat"),
+    "another suffix": ({"d's[0]/a.csv": b"a\n", "d's[0]/b.dat": b"a\n"}, None, "b.dat"),
     "another suffix, by format": ({"a.jsonl": ONE, "b.dat": ONE}, "jsonl", "b.dat"),
     "no suffix": ({"d/a.txt": ONE, "e/f/a.txt": ONE, "e/part-0": ONE}, None, "part-0"),
     "in a folder beside": ({"a.jsonl": ONE, "b/c.dat": ONE}, None, "c.dat"),

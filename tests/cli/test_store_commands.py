@@ -58,6 +58,13 @@ def test_gather_writes_a_shuffle_unless_an_epoch_is_named(
         assert made == (tmp_path / f"{name}.jsonl").read_bytes()
 
 
+def test_compact_leaves_a_store_of_few_sets_as_it_is(store: Path, given: Path, call: Run):
+    recshuf.window(store, given)
+    for options, count in (((), 2), (("--sets", "1"), 1)):
+        assert call("store", "compact", store, *options).returncode == 0
+        assert len(json.loads(call("store", "info", store, "--json").stdout)["sets"]) == count
+
+
 def test_verify_names_a_damaged_file(store: Path, call: Run):
     done = call("store", "verify", store)
     assert (done.returncode, done.stdout) == (0, f"{store}: whole, 1,000 records in 1 set\n".encode())

@@ -18,6 +18,7 @@ def test_shares_are_exact() -> None:
         "c": Fraction(7, 10),
     }
     assert sum(check_shares({"a": 0.1, "b": 0.2, "c": 0.7}).values()) == pytest.approx(1)
+    assert check_shares(dict.fromkeys(("a", "b", "c" * 100), 1 / 3))
 
 
 def test_text_of_another_form_is_refused_as_the_command_has_it() -> None:
@@ -42,6 +43,8 @@ NO_SPLITS: list[tuple[Any, str]] = [
     ({"a": "1/0", "b": 0.5}, "share '1/0' of 'a'"),
     ({"a": "", "b": 0.5}, "share '' of 'a'"),
     ({"a": 0.5, "b": 0.4}, "add up to 0.9; let them add up to 1"),
+    ({"a": 0.5, "b": 0.500000002}, "add up to 1.000000002; let"),
+    ({"a": 0.5, "b" * 101: 0.5}, "name 'b+': give letters, .* at most 100"),
 ]
 
 

@@ -76,7 +76,7 @@ def test_an_append_that_failed_can_be_tried_again_in_the_same_update(store: Path
 
 
 def test_the_oldest_slices_leave(store: Path, tmp_path: Path) -> None:
-    """All of one time leave together; what has none is older than all others."""
+    """All of one time leave together; what has none is older than all others, and what just fits stays."""
     for day, time in ((3, 3), (1, 1), (2, 2), (4, 1)):
         recshuf.window(store, write_day(tmp_path, day), time=time)
     limits: list[tuple[dict[str, Any], tuple[int, ...]]] = [
@@ -90,6 +90,8 @@ def test_the_oldest_slices_leave(store: Path, tmp_path: Path) -> None:
     ]
     for limit, days in limits:
         expire(store, **limit)
+        found = recshuf.PileStore(store)
+        expire(store, records=found.num_records, bytes=found.num_bytes)
         assert recshuf.PileStore(store).num_records == 100 * len(days)
         assert not days or read_ids(store) == ids_of(*days)
 

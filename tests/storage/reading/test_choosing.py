@@ -141,8 +141,8 @@ SPLITS: dict[str, tuple[list[str], dict[str, list[str]]]] = {
         {"train": ["train-00000-of-00002.jsonl", "train-00001-of-00002.jsonl"], "validation": ["validation-00000-of-00001.jsonl"]},
     ),
     "of another name": (
-        ["data/test-00000-of-00001.jsonl", "data/extra-00000-of-00001.jsonl"],
-        {"test": ["data/test-00000-of-00001.jsonl"], "extra": ["data/extra-00000-of-00001.jsonl"]},
+        ["data/test-00000-of-00001.jsonl", "data/extra-000-of-001.jsonl"],
+        {"test": ["data/test-00000-of-00001.jsonl"], "extra": ["data/extra-000-of-001.jsonl"]},
     ),
     "folders": (
         ["en/train/a.jsonl", "en/train/b/c.jsonl", "en/dev/a.jsonl", "en/eval/a.jsonl"],

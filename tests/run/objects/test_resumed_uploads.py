@@ -402,6 +402,14 @@ def test_a_run_that_is_cleaned_away_commits_nothing(
         output.check(is_lossy=True)
 
 
+def test_the_folder_of_a_dead_run_is_deleted_by_the_next(s3_bucket: AnyBucket, source: Path, scratch: Path):
+    other = UploadFolder(scratch, "of a run that lives")
+    (scratch / f"{PREFIX}dead" / "data").mkdir(parents=True)
+    Output(s3_bucket, source).shuffle()
+    assert os.listdir(scratch) == [other.path.name]
+    other.close()
+
+
 @pytest.mark.slow
 def test_a_dead_run_on_this_machine_leaves_no_folder(s3_bucket: AnyBucket, source: Path, scratch: Path):
     job = partial(shuffle, source, f"{s3_bucket.url}/data/out/")

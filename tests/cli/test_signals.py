@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from recshuf import __main__
 from recshuf.api import runs
 from tests.support.processes.command_line import (
     COMMAND,
@@ -141,6 +142,22 @@ def test_a_signal_that_is_ignored_stays_ignored(
         assert call(lines).returncode == 0
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+def test_an_ignored_signal_stays_so_before_the_command_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[bool] = []
+
+    def look() -> None:
+        seen.extend(signal.getsignal(number) == signal.SIG_IGN for number in SIGNALS)
+
+    monkeypatch.setattr("recshuf.cli.main.run", look)
+    before = list(map(signal.getsignal, SIGNALS))
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        __main__.run()
+    finally:
+        list(map(signal.signal, SIGNALS, before))
+    assert seen == [False, False, True]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])

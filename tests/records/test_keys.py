@@ -16,6 +16,7 @@ from recshuf.records.keys import (
     draw_keys,
     find_piles,
     sort_by_key,
+    sort_by_words,
 )
 from tests.support.effort import examples
 from tests.support.order_statistics import battery, permutation_chi_square
@@ -106,6 +107,8 @@ def test_sorting_many_ties_and_keys_that_differ_in_their_lowest_bits() -> None:
     close = keys & ~np.uint64(0xFFFFFF) | rng.integers(0, 4, keys.size, np.uint64)
     for drawn in (ties, close):
         assert np.array_equal(sort_by_key(drawn), np.argsort(drawn, kind="stable"))
+    first, second = np.repeat(np.array([7, 1], np.uint64), [190_000, 10_000]), np.tile(ties, 2)
+    assert np.array_equal(sort_by_words([first, second]), np.lexsort((second, first)))
 
 
 @pytest.mark.parametrize(

@@ -121,6 +121,7 @@ REFUSED: dict[str, list[tuple[str, dict[str, Any], str]]] = {
         ("in.jsonl", {"split": "a=0.5,b=0.6"}, "the shares add up to 1.1"),
         ("in.jsonl", {"split": {"a/b": 0.5, "c": 0.5}}, "name 'a/b'"),
         ("in.jsonl", {"split": "a=0.5,b=0.5", "group_by": "id"}, "group_by and split: give one of them in a run"),
+        ("in.jsonl", {"split": "a=0.5,b=0.5", "split_seed": 1}, "^split_seed: is used with split_by only; give that, too$"),
         ("in.jsonl", {"split": "a=0.5,b=0.5", "split_by": "usr"}, "^split_by: no record has a value of 'usr'; name a field that some have"),
         *(
             ("in.txt", {"split": "a=0.5,b=0.5", "output": output}, "^split: the output is a folder of folders; give output with a / at its end")

@@ -182,7 +182,7 @@ def test_the_meaning_is_a_sentence_and_follows_the_side() -> None:
 # Buffers
 
 
-@pytest.mark.parametrize(("ratio", "shard_count"), [(0.001, 1), (0.003, 8), (0.01, 8), (0.1, 1)])
+@pytest.mark.parametrize(("ratio", "shard_count"), [(0.001, 1), (0.003, 8), (0.01, 8), (0.17, 1)])
 def test_the_length_of_a_buffer_is_told(ratio: float, shard_count: int) -> None:
     """Also where it is filled from shards in random order, if it is short beside them."""
     order = interleave_shards(RECORDS, 1, shard_count, 1, ratio)

@@ -200,7 +200,7 @@ def find_destination(job: Job, progress: Progress | None = None) -> Destination 
             warn=None if progress is None else progress.warn,
         )
     elif not (job.writes_stdout or job.streams):
-        _refuse_in_store(Path(job.output or ""))
+        _refuse_in_store(Path(job.output or "") / "shards", str(Path(job.output or "")))
         destination = LocalDestination(job.output or "", job.storage, wants_shards=_wants_shards(job))
     if job.part_names and (destination is None or not destination.is_directory):
         raise UsageError("--split: the output is a folder of folders; give -o with a / at its end")
@@ -424,11 +424,8 @@ def _warn_of_lost_columns(
     file = next((one for one in files if one.partitions), None)
     if file is not None:
         names = ", ".join(key for key, _ in file.partitions)
-        remedy = (
-            "--provenance keeps"
-            if takes_provenance(given.traits, to.traits)
-            else "--to parquet and --provenance keep"
-        )
+        is_taken = takes_provenance(given.traits, to.traits)
+        remedy = "--provenance keeps" if is_taken else "--to parquet and --provenance keep"
         progress.warn(
             f"{file.name}: the columns of its folders ({names}) are not read for {given.traits.name}, and the output lacks "
             f"them; {remedy} the paths of inputs"

@@ -168,6 +168,7 @@ def test_nothing_is_written_into_a_store(call: Run, refuse: Refuse, name: str) -
     for command in ("gallery", "demo"):
         refuse(f"{command} -o {name}", f"{name}: {said}", elsewhere, code=1)
     for command in ("lines.txt", "gather store"):
+        refuse(f"{command} -o store/ --overwrite", f"store: {said}", elsewhere, code=1)
         for folder in ("store", name):
             refuse(
                 f"{command} -o out/ --temp-dir {folder}", f"--temp-dir {folder}: {said}", elsewhere, code=1

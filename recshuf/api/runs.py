@@ -167,11 +167,8 @@ def scatter(
         See `recshuf.ScatterOptions`.
     """
     refuse_unknown(options, ScatterOptions)
-    parts = {
-        "split": None if split is None else check_shares(split),
-        "split_by": split_by,
-        "split_seed": split_seed,
-    }
+    shares = None if split is None else check_shares(split)
+    parts = {"split": shares, "split_by": split_by, "split_seed": split_seed}
     job = make_job(inputs, None, cast("Options", options | parts))
     # Parts are stores, and no keys: nothing else of the job is other than that of one store.
     feature, job = job.feature, replace(job, feature=None)

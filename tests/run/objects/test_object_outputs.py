@@ -165,9 +165,7 @@ def test_what_exists_is_not_replaced_unasked(bucket: AnyBucket, output: Output):
     with pytest.raises(OutputExistsError, match=r"one\.txt: exists already; give overwrite=True"):
         shuffle(output.source, f"{bucket.url}/data/one.txt", shards=None)
     for overwrite in (False, True):
-        with pytest.raises(
-            OutputError, match="holds 'precious', which is not from an earlier run; move it away"
-        ):
+        with pytest.raises(OutputError, match="holds 'precious', which is not from an earlier run; move"):
             output.shuffle(overwrite=overwrite)
     bucket.put("data/.out.recshuf.json", b"{}")
     with pytest.raises(OutputError, match=r"out\.recshuf\.json: is not a manifest"):

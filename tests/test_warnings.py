@@ -44,6 +44,14 @@ def test_python_hears_warnings_at_the_calling_line(inputs: Path, tmp_path: Path)
     assert f"warning: {report.warnings[0]}" in repr(report)
 
 
+def test_a_store_says_what_it_lacks(inputs: Path, tmp_path: Path) -> None:
+    said = r"folders \(year\) are not read .*, and the store lacks them; the names of its sources keep"
+    with pytest.warns(RecshufWarning, match=said):
+        recshuf.scatter(inputs, tmp_path / "store")
+    (name,) = recshuf.PileStore(tmp_path / "store").sources
+    assert "year=2024" in name
+
+
 @pytest.mark.parametrize(
     ("name", "text"), [("a.csv", "a,b\n1,2\n"), ("a.txt", "one\ntwo\n"), ("a.jsonl", '{"a": 1}\n')]
 )

@@ -273,6 +273,7 @@ def resolve_inputs(job: Job, files: list[InputFile], progress: Progress) -> Inpu
     of_tables = name_of_tables(files, job.options["format"], None)
     given = load_format(of_tables or job.options["format"] or _detect_format(job, files, None))
     check_stored(job, given.traits.name)
+    _warn_of_lost_columns(job, given, None, files, progress)
     return _open_inputs(job, given, files, progress)
 
 
@@ -416,18 +417,21 @@ def find_limits(job: Job, destination: Destination | None = None) -> Limits:
 
 
 def _warn_of_lost_columns(
-    job: Job, given: Format, to: Format, files: list[InputFile], progress: Progress
+    job: Job, given: Format, to: Format | None, files: list[InputFile], progress: Progress
 ) -> None:
-    """Warn of columns that only the names of folders hold."""
+    """Warn of columns that only the names of folders hold; `to` is None for a store."""
     if given.traits.reads_partitions or job.options["provenance"]:
         return
     file = next((one for one in files if one.partitions), None)
     if file is not None:
-        names = ", ".join(key for key, _ in file.partitions)
-        is_taken = takes_provenance(given.traits, to.traits)
-        remedy = "--provenance keeps" if is_taken else "--to parquet and --provenance keep"
+        names, written = ", ".join(key for key, _ in file.partitions), "output"
+        remedy = "--to parquet and --provenance keep"
+        if to is None:
+            written, remedy = "store", "the names of its sources keep"
+        elif takes_provenance(given.traits, to.traits):
+            remedy = "--provenance keeps"
         progress.warn(
-            f"{file.name}: the columns of its folders ({names}) are not read for {given.traits.name}, and the output lacks "
+            f"{file.name}: the columns of its folders ({names}) are not read for {given.traits.name}, and the {written} lacks "
             f"them; {remedy} the paths of inputs"
         )
 

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from recshuf.interfaces import Stamp
 
     Warn = Callable[[str], None]
+    Translate = Callable[[Exception], Exception]
+    """Returns what an error of a library says, or the error."""
 
 
 T = TypeVar("T")
@@ -207,6 +209,10 @@ class Failure:
         return kind(name, problem, remedy=remedy)
 
 
+def _return_unchanged(error: Exception) -> Exception:
+    return error
+
+
 class Requests:
     """Counts requests, and tries failed ones again. Many threads may use it."""
 
@@ -225,14 +231,15 @@ class Requests:
         self._is_heard = False
         self._lock = threading.Lock()
 
-    def call(self, name: str, request: Callable[[], T]) -> T:
+    def call(self, name: str, request: Callable[[], T], translate: Translate = _return_unchanged) -> T:
         """Return the result of a request about an object called `name`; a run that a signal has stopped waits briefly.
 
-        It raises an `InputError` when it fails for good, and a `Finding` as `request` raises it.
+        It raises an `InputError` when it fails for good, and a `Finding` as `request` raises it, or `translate` makes it of an
+        error of a library.
         """
         try:
             with self._watching(name):
-                return call_while_stopping(lambda: self._try(name, request))
+                return call_while_stopping(lambda: self._try(name, request, translate))
         except NoAnswerError as error:
             raise UnavailableInputError(name, str(error)) from error
 
@@ -252,7 +259,7 @@ class Requests:
         finally:
             timer.cancel()
 
-    def _try(self, name: str, request: Callable[[], T]) -> T:
+    def _try(self, name: str, request: Callable[[], T], translate: Translate) -> T:
         begun = time.monotonic()
         for attempt in range(ATTEMPTS):
             with self._lock:
@@ -263,7 +270,10 @@ class Requests:
             except (RecshufError, Finding):
                 raise
             except Exception as error:
-                failure = Failure.of(error)
+                told = translate(error)
+                if isinstance(told, RecshufError | Finding):
+                    raise told from error
+                failure = Failure.of(told)
                 self._is_heard |= failure.status is not None
                 is_late = failure.status is None and time.monotonic() - begun > self.patience
                 if not failure.may_pass or attempt == ATTEMPTS - 1 or is_late:
@@ -288,10 +298,12 @@ class Requests:
         if warn is not None:
             warn(f"{reason}; {_WAITS}")
 
-    def call_for_output(self, name: str, request: Callable[[], T]) -> T:
+    def call_for_output(
+        self, name: str, request: Callable[[], T], translate: Translate = _return_unchanged
+    ) -> T:
         """Do what `call` does, and raise an `OutputError` in place of an `InputError`."""
         try:
-            return self.call(name, request)
+            return self.call(name, request, translate)
         except InputError as error:
             raise OutputError(str(error)) from error
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from email.utils import parsedate_to_datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from recshuf.errors import (
     ForbiddenInputError,
     InputError,
     MissingInputError,
-    RecshufError,
     UnavailableInputError,
     UsageError,
 )
@@ -108,20 +108,9 @@ class FsspecStore:
         return Stamp(info["size"], 0, etag=str(info.get("blob_id") or ""))
 
     def _call(self, name: str, request: Callable[[], Any]) -> Any:
-        def translated() -> Any:
-            try:
-                return request()
-            except RecshufError:
-                raise
-            except Exception as error:
-                translation = self._translate(name, error)
-                if translation is error:
-                    raise
-                raise translation from error
+        return self.requests.call(name, request, partial(self._translate, name))
 
-        return self.requests.call(name, translated)
-
-    def _translate(self, name: str, error: BaseException) -> BaseException:
+    def _translate(self, name: str, error: Exception) -> Exception:
         """Return what the failure of a request says about an object, or the failure itself."""
         status = getattr(error, "status", None)
         if isinstance(error, FileNotFoundError) or status in _MISSING:
@@ -169,15 +158,16 @@ class HttpStore(FsspecStore):
         modified_ns = _read_time(info.get("Last-Modified")) * 10**9
         return Stamp(info["size"], modified_ns, etag=str(info.get("ETag") or ""))
 
-    def _translate(self, name: str, error: BaseException) -> BaseException:
+    def _translate(self, name: str, error: Exception) -> Exception:
         # To fsspec, a file whose size it cannot find out is missing, whatever the server answers.
-        cause = error.__cause__ if isinstance(error, FileNotFoundError) else None
+        inner = error.__cause__ if isinstance(error, FileNotFoundError) else None
+        cause = inner if isinstance(inner, Exception) else error
         if getattr(error, "status", None) == NO_SUCH_RANGE:
             return ChangedObject()
-        problem = _find_bad_redirect(cause or error)
+        problem = _find_bad_redirect(cause)
         if problem is not None:
             return UnavailableInputError(name, problem, remedy="check the URL")
-        return super()._translate(name, cause or error)
+        return super()._translate(name, cause)
 
 
 def _find_bad_redirect(error: BaseException) -> str | None:
@@ -239,13 +229,13 @@ class HubStore(FsspecStore):
                 raise failure.explain(name, "several attempts") from error
             raise
 
-    def _translate(self, name: str, error: BaseException) -> BaseException:
+    def _translate(self, name: str, error: Exception) -> Exception:
         cause: BaseException | None = error
         while cause is not None:
             if (refusal := _explain(name, cause)) is not None:
                 return refusal
             cause = cause.__cause__
-        if isinstance(error, Exception) and Failure.of(error).status == NO_SUCH_RANGE:
+        if Failure.of(error).status == NO_SUCH_RANGE:
             return ChangedObject()
         return super()._translate(name, error)
 

@@ -139,37 +139,28 @@ class ObstoreStore:
         return self._call(key, read)
 
     def _call(self, key: str, request: Callable[[], T]) -> T:
-        from obstore.exceptions import InvalidPathError, PreconditionError, UnauthenticatedError
-
         # The library drops these slashes, and would find another object.
         if key and "" in key.removesuffix("/").split("/"):
             raise self._refuse(key, "it has an empty part", _SLASH_REMEDY)
+        request = partial(call_interruptibly, request)
+        return self.requests.call(self._name(key), request, partial(self._translate, key))
 
-        def translated() -> T:
-            try:
-                return request()
-            except InputError:
-                raise
-            except FileNotFoundError as error:
-                if any(f"<Code>{code}" in str(error) for code in NO_BUCKET):
-                    raise
-                raise MissingObject from error
-            except PreconditionError as error:
-                raise ChangedObject from error
-            except UnauthenticatedError as error:
-                # A provider of credentials has tried again itself.
-                reason = str(error).partition("\n\nDebug source")[0].partition(_PROVIDER)[2]
-                if not reason:
-                    raise
-                problem = f"there are no valid credentials: {_escape(reason).rstrip('.')}"
-                raise UnavailableInputError(
-                    self._name(key), problem, remedy="renew them, and run again"
-                ) from error
-            except (InvalidPathError, ValueError) as error:
-                problem = _escape(str(error).partition("\n\nDebug source")[0])
-                raise self._refuse(key, problem) from error
+    def _translate(self, key: str, error: Exception) -> Exception:
+        """Return what an error of the library says about an object, or the error."""
+        from obstore.exceptions import InvalidPathError, PreconditionError, UnauthenticatedError
 
-        return self.requests.call(self._name(key), partial(call_interruptibly, translated))
+        text = str(error).partition("\n\nDebug source")[0]
+        if isinstance(error, FileNotFoundError):
+            return error if any(f"<Code>{code}" in str(error) for code in NO_BUCKET) else MissingObject()
+        if isinstance(error, PreconditionError):
+            return ChangedObject()
+        if isinstance(error, UnauthenticatedError):
+            # A provider of credentials has tried again itself.
+            reason = _escape(text.partition(_PROVIDER)[2]).rstrip(".")
+            problem = f"there are no valid credentials: {reason}"
+            remedy = "renew them, and run again"
+            return UnavailableInputError(self._name(key), problem, remedy=remedy) if reason else error
+        return self._refuse(key, _escape(text)) if isinstance(error, InvalidPathError | ValueError) else error
 
     def _name(self, key: str) -> str:
         return f"{self._url.scheme}://{self._url.bucket}/{key}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import secrets
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from recshuf.errors import MissingBucketError, UsageError
@@ -126,22 +127,17 @@ class AzureBucket(Bucket):
         return iter(())
 
     def _call(self, key: str, request: Callable[[], T]) -> T:
-        """Return the result of a request, with the errors of the library as those of this class."""
-        from azure.core.exceptions import HttpResponseError, ServiceRequestError, ServiceResponseError
-
         name = self._name(key)
-
-        def translated() -> T:
-            try:
-                return request()
-            except (ServiceRequestError, ServiceResponseError) as error:
-                raise ConnectionError(str(error)) from error
-            except HttpResponseError as error:
-                raise self._explain(name, error) from error
-
-        return self.requests.call_for_output(name, translated)
+        return self.requests.call_for_output(name, request, partial(self._explain, name))
 
     def _explain(self, name: str, error: Any) -> Exception:
+        """Return what an error of the library says, as one of this class."""
+        from azure.core.exceptions import HttpResponseError, ServiceRequestError, ServiceResponseError
+
+        if isinstance(error, ServiceRequestError | ServiceResponseError):
+            return ConnectionError(str(error))
+        if not isinstance(error, HttpResponseError):
+            return error  # type: ignore[no-any-return] # it is one
         code = str(getattr(error.error_code, "value", error.error_code) or "")
         if code == "ContainerNotFound":
             return MissingBucketError(f"az://{self.bucket}: there is no such container; create it first")

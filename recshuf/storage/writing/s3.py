@@ -6,6 +6,7 @@ import base64
 import time
 import zlib
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from recshuf.errors import MissingBucketError, OutputError
@@ -197,24 +198,17 @@ class S3Bucket(Bucket):
         return OutputError(f"{self._name(key)}: the store at {where} {problem}; check the endpoint URL")
 
     def _call(self, key: str, request: Callable[[], T], arguments: Container[str] = ()) -> T:
-        """Return the result of a request with these arguments, with the errors of boto3 as those of this class."""
-        from botocore.exceptions import BotoCoreError, ClientError
-
+        """Return the result of a request with these arguments."""
         name = self._name(key)
+        return self.requests.call_for_output(name, request, partial(self._explain, name, arguments))
 
-        def translated() -> T:
-            try:
-                return request()
-            except ClientError as error:
-                raise self._explain(name, error, arguments) from error
-            except BotoCoreError as error:
-                if (problem := _describe(error)) is None:
-                    raise
-                raise OutputError(f"{name}: {problem}") from error
+    def _explain(self, name: str, arguments: Container[str], error: Any) -> Exception:
+        """Return what an error of boto3 says, as one of this class."""
+        from botocore.exceptions import ClientError
 
-        return self.requests.call_for_output(name, translated)
-
-    def _explain(self, name: str, error: Any, arguments: Container[str]) -> Exception:
+        if not isinstance(error, ClientError):
+            problem = _describe(error)
+            return error if problem is None else OutputError(f"{name}: {problem}")
         code = _code_of(error)
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
         message = error.response.get("Error", {}).get("Message") or code

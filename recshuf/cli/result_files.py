@@ -16,7 +16,7 @@ import click
 from recshuf.errors import ForbiddenOutputError, OutputError, RecshufError, UsageError
 from recshuf.storage.urls import is_url
 from recshuf.system.messages import say
-from recshuf.system.paths import check_name, real_path, refuse_url, write_error
+from recshuf.system.paths import check_name, naming_errors, real_path, refuse_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -109,12 +109,11 @@ def make_new_folder(name: str) -> Iterator[Path]:
     """Give a folder that `check_new_folder` has accepted, or an empty one. It is deleted unless all its files are written."""
     folder = Path(name)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        yield folder
-    except BaseException as error:
+        with naming_errors(name):
+            folder.mkdir(parents=True, exist_ok=True)
+            yield folder
+    except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
-        if isinstance(error, OSError) and not isinstance(error, RecshufError | BrokenPipeError):
-            raise write_error(error, name) from error
         raise
 
 

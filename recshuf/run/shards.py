@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from itertools import accumulate, pairwise
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 import xxhash
 
-from recshuf.errors import DamagedSetError, MemoryLimitError, OutputError, PileError, RecshufError, UsageError
+from recshuf.errors import DamagedSetError, MemoryLimitError, OutputError, PileError, UsageError
 from recshuf.formats import load_format
 from recshuf.interfaces import Sink, SupportsBatches, SupportsStream, Target
 from recshuf.job.features import Dedup, SplitFiles
@@ -27,7 +27,7 @@ from recshuf.run.gather import Gather, Shards, settle_edges
 from recshuf.run.open_run import open_task_store
 from recshuf.run.resolve import plan_again
 from recshuf.run.scatter_pass import adopt_set, find_counts
-from recshuf.system.paths import write_error
+from recshuf.system.paths import naming_errors
 from recshuf.system.units import format_size
 
 if TYPE_CHECKING:
@@ -320,15 +320,9 @@ def sum_schema(schema: pa.Schema | None) -> str | None:
     return None if schema is None else f"{xxhash.xxh3_64_intdigest(schema.serialize()):016x}"
 
 
-@contextmanager
-def name_output(run: Run, folder: Path | None) -> Iterator[None]:
+def name_output(run: Run, folder: Path | None) -> AbstractContextManager[None]:
     """Have errors of the operating system name the output, and the folder where shards are written; None for a stream."""
-    try:
-        yield
-    except (BrokenPipeError, RecshufError):
-        raise
-    except OSError as error:
-        raise write_error(error, run.output.name, folder, run.plan.peak_disk_bytes) from error
+    return naming_errors(run.output.name, folder, run.plan.peak_disk_bytes)
 
 
 def learn(run: Run, sets: Iterable[SealedSet]) -> None:

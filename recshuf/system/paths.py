@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import xxhash
 
-from recshuf.errors import DiskFullError, ForbiddenOutputError, MissingFolderError, OutputError, UsageError
+from recshuf.errors import (
+    DiskFullError,
+    ForbiddenOutputError,
+    MissingFolderError,
+    OutputError,
+    RecshufError,
+    UsageError,
+)
 from recshuf.system.units import format_size
 
 if TYPE_CHECKING:
@@ -169,12 +176,14 @@ def write_error(
 
 
 @contextmanager
-def naming_errors(name: str, folder: Path | None = None) -> Iterator[None]:
-    """Have errors of the operating system, of writing to `name` in `folder`, be those of `write_error`."""
+def naming_errors(name: str, folder: Path | None = None, needed_bytes: int | None = None) -> Iterator[None]:
+    """Have errors of the operating system be those of `write_error`, but for that of a pipe which nobody reads."""
     try:
         yield
+    except (BrokenPipeError, RecshufError):
+        raise
     except OSError as error:
-        raise write_error(error, name, folder) from error
+        raise write_error(error, name, folder, needed_bytes) from error
 
 
 def find_existing(path: Path) -> Path:

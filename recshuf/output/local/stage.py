@@ -32,7 +32,7 @@ from recshuf.output.run_log import TASK_FOLDER, list_apart, remove_sets
 from recshuf.output.stage import Stage, TaskShards
 from recshuf.system.files import NO_EXCHANGE, copy_access, exchange, sync
 from recshuf.system.locks import lock_folder
-from recshuf.system.paths import naming_errors, real_path, write_error
+from recshuf.system.paths import naming_errors, real_path
 from recshuf.system.threads import Pool
 
 if TYPE_CHECKING:
@@ -289,13 +289,11 @@ class WorkFolder(Stage):
     def enter(self, warn: Callable[[str], None], *, resumes: bool) -> None:
         self._warn = warn
         try:
-            self._make_parents()
-            self._lock = lock_folder(self.path, str(self._output))
-            self._take_over(warn, resumes=resumes)
-            self.folder.mkdir(exist_ok=True)
-        except OSError as error:
-            self._leave()
-            raise write_error(error, str(self.path.parent), self.path.parent) from error
+            with naming_errors(str(self.path.parent), self.path.parent):
+                self._make_parents()
+                self._lock = lock_folder(self.path, str(self._output))
+                self._take_over(warn, resumes=resumes)
+                self.folder.mkdir(exist_ok=True)
         except BaseException:
             self._leave()
             raise

@@ -104,12 +104,10 @@ def check(
     """
     order = OrderJobs.of(data, options)
     jobs = order.make_check_jobs()
-    from recshuf.audit.order.check import check_outputs, check_values
+    from recshuf.audit.order.check import check_order
 
     with listen(progress) as listener:
-        if order.column is not None:
-            return listener.sign(check_values(jobs[0], listener, order.column))
-        return listener.sign(check_outputs(jobs, listener, order.id_column))
+        return listener.sign(check_order(jobs, listener, order.column, order.id_column))
 
 
 def check_loader(
@@ -166,7 +164,8 @@ def write_check(
 
     check_libraries()
     with listen(progress) as listener:
-        return report_check(jobs, listener, order.column, order.id_column, order.data)
+        done, page = report_check(jobs, listener, order.column, order.id_column, order.data)
+        return listener.sign(done), page
 
 
 def picture(

@@ -40,7 +40,7 @@ from recshuf.storage.reading.listing import check_unchanged
 from recshuf.system.units import count_of, format_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -293,18 +293,35 @@ class CheckReport(Report):
         return {"uniform": self.is_uniform} | asdict(self) | {"scores": scores}
 
 
-def check_outputs(jobs: Sequence[Job], progress: Progress, id_column: str | None = None) -> CheckReport:
+def check_order(
+    jobs: Sequence[Job],
+    progress: Progress,
+    column: str | None,
+    id_column: str | None,
+    show: Callable[[Matching | BottomKSample], None] = lambda _: None,
+) -> CheckReport:
     """Test the order of outputs by the positions of their records in the inputs; arguments as for `match_output`.
 
-    The jobs are shuffles of the same inputs with different seeds, tested together, so that small biases add up.
+    The jobs are shuffles of the same inputs with different seeds, tested together, so that small biases add up. With a column,
+    the order of its values in the inputs of the only job is tested. `show` gets the sample of the column, or the first matching.
     """
     started = time.perf_counter()
+    if column is not None:
+        sample = sample_column(jobs[0], progress, column)
+        report = _score_values(sample, column, started)
+        show(sample)
+        return report
+    matchings = _match_orders(jobs, progress, id_column)
+    first = next(matchings)
+    reports = [score_matching(first, started)]
+    show(first)
+    del first
     # Not by a loop, whose variable would keep one matching in memory while the next is made.
-    scores = map(partial(score_matching, started=started), match_orders(jobs, progress, id_column))
-    return combine_reports([*scores], started)
+    reports += map(partial(score_matching, started=started), matchings)
+    return combine_reports(reports, started)
 
 
-def match_orders(jobs: Sequence[Job], progress: Progress, id_column: str | None) -> Iterator[Matching]:
+def _match_orders(jobs: Sequence[Job], progress: Progress, id_column: str | None) -> Iterator[Matching]:
     """Yield the matching of each order in the outputs of jobs, made when it is asked for."""
     for job in jobs:
         parts = _list_parts(job)
@@ -327,11 +344,6 @@ def _list_parts(job: Job) -> list[Job]:
         )
     folder = job.output.rstrip("/")
     return [replace(job, output=f"{folder}/{name}/", feature=None) for name in large]
-
-
-def check_values(job: Job, progress: Progress, column: str) -> CheckReport:
-    started = time.perf_counter()
-    return score_values(sample_column(job, progress, column), column, started)
 
 
 def score_matching(matching: Matching, started: float) -> CheckReport:
@@ -361,7 +373,7 @@ def combine_reports(reports: Sequence[CheckReport], started: float) -> CheckRepo
     )
 
 
-def score_values(sample: BottomKSample, column: str, started: float) -> CheckReport:
+def _score_values(sample: BottomKSample, column: str, started: float) -> CheckReport:
     """Return the scores of the order of a column's values; `started` as for `score_matching`."""
     values = order_by_value(sample.take().values, np.random.default_rng(SEED))
     if values.value_count == 1 and len(values.order) >= MIN_RECORDS:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,15 +13,13 @@ from recshuf.audit.order.battery import LIMIT
 from recshuf.audit.order.check import (
     MOST_LABELS,
     CheckReport,
-    combine_reports,
-    match_orders,
+    check_order,
     match_output,
     name_codes,
     rank_densely,
     sample_column,
-    score_matching,
-    score_values,
 )
+from recshuf.audit.order.matching import Matching
 from recshuf.audit.reports.html import (
     Bars,
     Pictures,
@@ -43,7 +39,7 @@ from recshuf.system.units import count_of, format_size
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from recshuf.audit.order.matching import BottomKSample, Matching
+    from recshuf.audit.order.matching import BottomKSample
     from recshuf.audit.reports.html import Part
     from recshuf.audit.reports.picture import Key
     from recshuf.job.job import Job
@@ -114,7 +110,7 @@ def report_check(
 ) -> tuple[CheckReport, str]:
     """Test an order as `recshuf.audit.order.check` does; return the result and a page about it.
 
-    Without a column, the jobs are those of `check_outputs`, and the page shows the first output. With one, the inputs of
+    Without a column, the jobs are those of `check_order`, and the page shows the first output. With one, the inputs of
     the only job are tested. `names` are those of the data.
     """
     checked, pictures = _examine(jobs, progress, column, id_column)
@@ -161,18 +157,15 @@ def _examine(
     jobs: Sequence[Job], progress: Progress, column: str | None, id_column: str | None
 ) -> tuple[CheckReport, Pictures]:
     """Read the files once; return the result of the check and pictures."""
-    started = time.perf_counter()
-    if column is None:
-        matchings = match_orders(jobs, progress, id_column)
-        first = next(matchings)
-        reports = [score_matching(first, started)]
-        pictures = draw_panels("Before and after", draw_matching(first), Ramp())
-        del first
-        reports += map(partial(score_matching, started=started), matchings)
-        return combine_reports(reports, started), pictures
-    sample = sample_column(jobs[0], progress, column)
-    report = score_values(sample, column, started)
-    return report, draw_panels("In the order of the records", *draw_values([sample], column))
+    drawn: list[Pictures] = []
+
+    def draw(tested: Matching | BottomKSample) -> None:
+        if isinstance(tested, Matching):
+            drawn.append(draw_panels("Before and after", draw_matching(tested), Ramp()))
+        else:
+            drawn.append(draw_panels("In the order of the records", *draw_values([tested], str(column))))
+
+    return check_order(jobs, progress, column, id_column, draw), drawn[0]
 
 
 def _tabulate_scores(checked: CheckReport) -> Table:

@@ -219,23 +219,19 @@ class Comparison:
             return difference + _suggest_columns(inputs)
         return difference
 
-    def compare_repeated(self) -> list[str]:
-        """Return how the data differs that every file has beside its records, a sentence each."""
+    def compare_beside(self) -> list[str]:
+        """Return how what the output has beside its records differs from what the inputs give, a sentence each."""
         if self.output is None or self.inputs.record_set.format != self.output.record_set.format:
             return []
-        before, after = (reader.record_set.source.repeated for reader in self.readers)
-        return [
+        before, after = (reader.record_set.source for reader in self.readers)
+        differences = [
             f"dataset {name!r}, which every shard repeats, differs"
-            for name in sorted(before.keys() | after.keys())
-            if before.get(name) != after.get(name)
+            for name in sorted(before.repeated.keys() | after.repeated.keys())
+            if before.repeated.get(name) != after.repeated.get(name)
         ]
-
-    def compare_metadata(self) -> list[str]:
-        """Return how what the output says beside its records differs from what the inputs give, a sentence each."""
-        if self.output is None or self.inputs.record_set.format != self.output.record_set.format:
-            return []
-        before, after = (reader.record_set.source.metadata for reader in self.readers)
-        return [] if before is None or after is None else [*compare_written(before, after)]
+        if before.metadata is not None and after.metadata is not None:
+            differences += compare_written(before.metadata, after.metadata)
+        return differences
 
 
 def _suggest_columns(inputs: RecordSet) -> str:

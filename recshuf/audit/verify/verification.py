@@ -185,7 +185,7 @@ def _compare(
         Tally(len(output.files) if output else 0),
         Mismatches(),
     )
-    differences += [*comparison.compare_repeated(), *comparison.compare_metadata()]
+    differences += comparison.compare_beside()
     schema_difference = comparison.compare_schemas()
     if schema_difference:
         if inputs.is_from_prefix:

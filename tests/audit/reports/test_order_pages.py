@@ -103,3 +103,14 @@ def test_many_files_are_shown_when_asked_for(tmp_path: Path, call: Run):
     reader = make_page(call, tmp_path, *tmp_path.glob("*.txt"), "-o", tmp_path / "out/", "--shards", 2)
     assert "60 files" in reader.text
     assert "2 files" not in reader.text
+
+
+def test_a_result_beside_a_page_lists_warnings(tmp_path: Path, inputs: Path, call: Run):
+    call(inputs, "-o", f"{tmp_path / 'out'}/", "--group-by", "label", "-q")
+    check = "check", tmp_path / "out", "--column", "id", "--json"
+    alone, beside = (
+        json.loads(call(*check, *page).stdout)["warnings"]
+        for page in ((), ("--html", tmp_path / "page.html"))
+    )
+    assert beside == alone
+    assert "its records are in groups by label" in alone[0]

@@ -79,7 +79,6 @@ class Listener:
         self._warn(message)
 
     def sign(self, report: Report) -> Report:
-        """Return a report with the warnings of its run."""
         return replace(report, warnings=tuple(self._warnings))
 
 

@@ -222,7 +222,6 @@ class OrderJobs(NamedTuple):
 
     @classmethod
     def of(cls, data: Paths, options: OrderOptions) -> OrderJobs:
-        """Parse the arguments."""
         refuse_unknown(options, OrderOptions)
         own = {name: value for name, value in options.items() if name not in OrderOptions.__annotations__}
         known = {name: value for name, value in options.items() if name not in own}

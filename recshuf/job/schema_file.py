@@ -37,6 +37,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from recshuf.errors import InputError
+from recshuf.records.arrays import NUMBERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -46,17 +47,7 @@ if TYPE_CHECKING:
 _NAMES = [
     "null",
     "bool",
-    "int8",
-    "int16",
-    "int32",
-    "int64",
-    "uint8",
-    "uint16",
-    "uint32",
-    "uint64",
-    "float16",
-    "float32",
-    "float64",
+    *NUMBERS,
     "string",
     "large_string",
     "binary",

@@ -30,9 +30,11 @@ _VARIABLE_LISTS = {pa.list_(pa.int8()).id, pa.large_list(pa.int8()).id}
 _WITH_FIELDS = {pa.struct([]).id, pa.list_(pa.int8(), 1).id}
 _CONTIGUOUS_LISTS = {*_VARIABLE_LISTS, pa.list_(pa.int8(), 1).id}
 _BYTES = {kind.id for kind in (*_NARROW[:2], *_WIDE[:2], pa.binary(1), pa.string_view(), pa.binary_view())}
-_NUMBERS = "int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64"
+_INTEGERS = ("int8", "int16", "int32", "int64")
+NUMBERS = (*_INTEGERS, *(f"u{name}" for name in _INTEGERS), "float16", "float32", "float64")
+"""Names of the types of numbers."""
 _VALUE_BITS: dict[int, int] = {
-    kind.id: kind.bit_width for kind in map(pa.type_for_alias, ("bool", "date32", *_NUMBERS.split()))
+    kind.id: kind.bit_width for kind in map(pa.type_for_alias, ("bool", "date32", *NUMBERS))
 }
 FLAT = frozenset({*_VALUE_BITS, *(kind.id for kind in (*_NARROW[:2], *_WIDE[:2]))})
 """Ids of types of text, bytes, numbers and days: they have no parameters, and nothing inside."""

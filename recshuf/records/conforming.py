@@ -44,7 +44,8 @@ def conform(array: pa.Array, kind: pa.DataType) -> pa.Array:
     if isinstance(array.type, pa.BaseExtensionType) or isinstance(kind, pa.BaseExtensionType):
         return _conform_extension(array, kind)
     if pt.is_dictionary(array.type):
-        return _conform_dictionary(array, kind)
+        # First the values, because Arrow takes no views of text and bytes, and decodes nothing nested.
+        return uncut(conform(array.dictionary, kind)).take(array.indices)
     if is_list_view(array.type):
         return conform(_view_as_list(array), kind)
     if is_list_view(kind):
@@ -88,11 +89,6 @@ def _conform_extension(array: pa.Array, kind: pa.DataType) -> pa.Array:
     if isinstance(array.type, pa.BaseExtensionType):
         return conform(array.storage, kind)
     return kind.wrap_array(conform(array, kind.storage_type))
-
-
-def _conform_dictionary(array: pa.DictionaryArray, kind: pa.DataType) -> pa.Array:
-    # First the values, because Arrow takes no views of text and bytes, and decodes nothing nested.
-    return uncut(conform(array.dictionary, kind)).take(array.indices)
 
 
 def encode_dictionary(array: pa.Array, values: pa.Array, kind: pa.DictionaryType) -> pa.DictionaryArray:

@@ -212,10 +212,6 @@ class Gather:
             self._written[shard] = content
             shards.finish(shard, content)
 
-    def _is_giant(self, run: GroupRange) -> bool:
-        """Tell whether a run exceeds the plan because of a record, or of those of one value. It must be alone in memory."""
-        return run.byte_count > self._plan.pile_bytes
-
     def _decode_parts(self, batch: pa.RecordBatch, content: Content) -> Iterator[Chunk]:
         """Yield native records in table form, a part as large as a pile at a time: a table may take many times as much.
 
@@ -241,7 +237,8 @@ class Gather:
 
         try:
             for run in iterate_ranges(self._groups, bounds[0], bounds[-1], self._largest_bytes):
-                if isinstance(run, GroupRange) and not self._is_giant(run):
+                # One that exceeds the plan, because of a record or of those of one value, is alone in memory.
+                if isinstance(run, GroupRange) and run.byte_count <= self._plan.pile_bytes:
                     ahead.append(submit(run))
                     if len(ahead) >= self._plan.units_in_flight:
                         yield from ahead.popleft().result()

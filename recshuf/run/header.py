@@ -35,7 +35,6 @@ _MOST_SHOWN = 5
 
 
 def damaged_plan() -> UsageError:
-    """Return the error for a plan that is not as recshuf has made it."""
     return UsageError("the plan is damaged; make it again")
 
 

@@ -136,7 +136,6 @@ class Run:
 
     @property
     def stream_compression(self) -> str:
-        """Compression of an output that is a stream."""
         as_before = "none" if self.decoding.converts else self.inputs.source.compression
         return self.output.write.compression or as_before or "none"
 
@@ -397,8 +396,6 @@ def _count_disk_bytes(job: Job, plan: Plan, destination: Destination | None, tar
 
 
 def find_limits(job: Job, destination: Destination | None = None) -> Limits:
-    """Return what a job may use."""
-
     def count_reserved_bytes(memory_bytes: int) -> int:
         written_bytes = 0 if destination is None else destination.count_memory_bytes(memory_bytes)
         return written_bytes + object_count * count_read_bytes(memory_bytes, job.workers)
@@ -439,7 +436,6 @@ def _warn_of_lost_columns(
 def _choose_formats(
     job: Job, destination: Destination | None, files: list[InputFile]
 ) -> tuple[Format, Format]:
-    """Return the formats of inputs and output."""
     to = _find_target_name(job, destination)
     of_tables = name_of_tables(files, job.options["format"], to)
     given = of_tables or job.options["format"] or _detect_format(job, files, to)

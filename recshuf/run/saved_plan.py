@@ -89,7 +89,6 @@ def _find_token(destination: Destination) -> list[object] | None:
 
 
 def _load_header(values: dict[str, Any]) -> Header:
-    """Return the header in a plan."""
     check_format(values, is_plan=True)
     if not is_sealed(values):
         raise damaged_plan()

@@ -80,7 +80,6 @@ class Bounds(NamedTuple):
         ]
 
     def name_shards(self, place: ShardPlace, suffix: str) -> list[str]:
-        """Return the name of each shard in a place."""
         names = [
             f"{part}/{name_shard(number, suffix)}" for part, count in self.parts for number in range(count)
         ] or [name_shard(number, suffix) for number in range(self.shard_count)]

@@ -26,7 +26,6 @@ def is_url(text: str) -> bool:
 
 
 def refuse_unknown_scheme(text: str) -> None:
-    """Refuse a URL of another scheme."""
     scheme = find_scheme(text)
     if scheme is None or scheme.lower() in SCHEMES:
         return

@@ -80,7 +80,6 @@ def local_path(name: str | os.PathLike[str]) -> Path:
 
 
 def refuse_url(name: str) -> None:
-    """Refuse a URL in place of a path."""
     scheme = find_scheme(name)
     if scheme is None:
         return

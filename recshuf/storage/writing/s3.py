@@ -198,7 +198,6 @@ class S3Bucket(Bucket):
         return OutputError(f"{self._name(key)}: the store at {where} {problem}; check the endpoint URL")
 
     def _call(self, key: str, request: Callable[[], T], arguments: Container[str] = ()) -> T:
-        """Return the result of a request with these arguments."""
         name = self._name(key)
         return self.requests.call_for_output(name, request, partial(self._explain, name, arguments))
 

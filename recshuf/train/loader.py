@@ -224,6 +224,11 @@ class PileLoader(ResumableLoader):
         self._sharding = sharding
         self._check_part()
 
+    @property
+    def reader(self) -> BatchReader | MixReader:
+        """What reads the batches, for other loaders. The position of this one does not matter to it."""
+        return self._reader
+
     def __len__(self) -> int:
         """Return the number of batches of the epoch, the same on every rank."""
         return self._count_steps(self.epoch)

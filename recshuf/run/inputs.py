@@ -18,6 +18,8 @@ from pathlib import PurePath
 from shlex import quote
 from typing import TYPE_CHECKING
 
+import xxhash
+
 from recshuf.dataclass import dataclass
 from recshuf.errors import InputError, UsageError
 from recshuf.formats.folders import NameRules
@@ -169,7 +171,7 @@ def save_inputs(tasks: TaskResults, inputs: Inputs) -> None:
     with suppress(pickle.PicklingError, TypeError, AttributeError):
         content = io.BytesIO()
         _InputPickler(content).dump(inputs)
-        place_file(path, content.getvalue())
+        place_file(path, xxhash.xxh3_64_digest(content.getvalue()) + content.getvalue())
 
 
 def load_inputs(tasks: TaskResults, storage: StorageOptions) -> Inputs | None:
@@ -177,10 +179,18 @@ def load_inputs(tasks: TaskResults, storage: StorageOptions) -> Inputs | None:
     if tasks.private is None:
         return None
     found: Inputs | None = read_own(
-        tasks.private / _NAME, lambda content: _InputUnpickler(content, storage).load()
+        tasks.private / _NAME, lambda content: _InputUnpickler(_unseal(content), storage).load()
     )
     # The same file may have another inode on another machine.
     return found and replace(found, files=[_forget_inode(file) for file in found.files])
+
+
+def _unseal(content: bytes) -> bytes:
+    """Return what follows its checksum."""
+    checksum, packed = content[:8], content[8:]
+    if checksum != xxhash.xxh3_64_digest(packed):
+        raise ValueError("the checksum differs")
+    return packed
 
 
 def _forget_inode(file: InputFile) -> InputFile:

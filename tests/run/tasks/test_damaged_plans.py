@@ -198,3 +198,15 @@ def test_inputs_that_cannot_be_read_may_be_deleted(tmp_path: Path, inputs: list[
     path.rmdir()
     run.do(1)
     assert path.is_file()
+
+
+def test_a_bit_flip_in_what_is_known_of_the_inputs_is_seen_wherever_it_is(tmp_path: Path, inputs: list[Path]):
+    run = SavedPlan(inputs, f"{tmp_path}/out/", **OPTIONS)
+    run.do(0)
+    (path,) = (tmp_path / ".out.recshuf" / "tasks").glob("inputs-*.pickle")
+    whole = path.read_bytes()
+    for place in range(0, len(whole), 50):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :])
+        with pytest.raises(OutputError) as raised:
+            run.do(1)
+        assert str(raised.value) == f"{path}: is damaged; delete it"

@@ -49,6 +49,8 @@ class ScatterTask:
     keys: KeyMaker
     finished: Mapping[int, InputCount] = field(default_factory=dict)
     """Counts of the inputs in adopted pile sets. They are not read, unless the decoder must observe every record."""
+    finished_rows: Sequence[int] = ()
+    """Rows of each input that are no bad records; of those that are not finished any number."""
     adds_provenance: bool = False
     """Whether batches in the store have provenance as their last column."""
     stream: tuple[int, ...] = ()
@@ -94,6 +96,7 @@ class Scatter:
         self._counts = InputCounts(len(inputs))
         for index, count in task.finished.items():
             self._counts.put(index, count)
+            self._left_out[index] = task.finished_rows[index] - count.digest.records - count.dropped.records
         parts = whole_inputs(task.source) if task.parts is None else task.parts
         self._own_inputs: dict[int, list[int]] = {}
         """Inputs of each pile set that are read."""

@@ -17,7 +17,7 @@ from recshuf.output.manifest import find_checksum
 from recshuf.piles.sealed_set import SET_SUFFIX, SealedSet
 from recshuf.piles.store import Store, name_set
 from recshuf.records.digests import InputCounts
-from recshuf.run.features import choose_keys
+from recshuf.run.features import choose_keys, count_read
 from recshuf.run.open_run import make_quarantine, open_task_store
 from recshuf.run.scatter import Scatter, ScatterTask
 from recshuf.system.files import drop_file_pages
@@ -118,6 +118,7 @@ def _read_inputs(run: Run, finished: Collection[int], note: Callable[[SealedSet]
         run.seed,
         choose_keys(run),
         {index: counts[index] for index in finished},
+        count_read(run.job, run.inputs, (counts.records + counts.dropped).tolist()),
         run.job.options["provenance"],
         on_bad=quarantine.put if quarantine else None,
         on_input=drop_input if run.inputs.drop_page_cache else None,

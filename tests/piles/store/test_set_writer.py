@@ -301,6 +301,14 @@ def test_a_writer_without_records_adds_nothing_but_columns(store: Path) -> None:
     assert read_records(store) == EXPECTED
 
 
+def test_maps_whose_keys_are_sorted_stay_so(store: Path) -> None:
+    kind = pa.map_(pa.string(), pa.int64(), keys_sorted=True)
+    write(store, "w", pa.table({"map": pa.array([[("a", 1)]], kind)}))
+    loader = recshuf.PileLoader(store, 1, output="arrow")
+    assert loader.schema.field("map").type.keys_sorted
+    assert [batch["map"].to_pylist() for batch in loader] == [[[("a", 1)]]]
+
+
 def test_another_store_than_the_writer_wants_is_refused(tmp_path: Path, store: Path) -> None:
     write(store, "a", ROWS, seed=3, piles=2)
     write(store, "same", ROWS, seed=3, piles=2)

@@ -92,6 +92,17 @@ def test_no_part_can_be_opened_before_all_can(bucket: AnyBucket, inputs: list[Pa
     assert [len(read(f"{url}/{name}")) for name in SHARES] == [6, 2, 1]
 
 
+def test_what_another_process_makes_there_meanwhile_stays(bucket: AnyBucket, inputs: list[Path]) -> None:
+    def take_over() -> None:
+        bucket.proxy.clear()  # of what calls this
+        bucket.put("stores/.scatter", b"of another")
+
+    bucket.proxy.call(r"GET .*scatter", take_over)
+    with pytest.raises(OutputError, match="another process has deleted it meanwhile; run again"):
+        scatter(inputs, f"{bucket.url}/stores")
+    assert bucket.read("stores/.scatter") == b"of another"
+
+
 @pytest.mark.slow
 def test_an_error_leaves_nothing_and_what_it_cannot_delete_is_cleaned(
     bucket: AnyBucket, inputs: list[Path], call: Run

@@ -227,11 +227,12 @@ def _find_lengths(array: pa.Array) -> NDArray[np.integer]:
     """Return the bytes of each value of text or bytes; of other values 0."""
     if not is_bytes(array.type):
         return np.zeros(len(array), np.int32)
+    if pt.is_fixed_size_binary(array.type):
+        return np.full(len(array), array.type.byte_width, np.int32)
     if has_offsets(array.type):
         return np.diff(view_offsets(array))
-    views = np.frombuffer(
-        array.buffers()[1] or b"", np.int32
-    )  # of 16 bytes each, which begin with the length
+    # Views of 16 bytes each, which begin with the length.
+    views = np.frombuffer(array.buffers()[1] or b"", np.int32)
     return views[4 * array.offset :: 4][: len(array)]
 
 

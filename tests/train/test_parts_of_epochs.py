@@ -130,7 +130,7 @@ def test_damage_and_a_changing_filter_are_errors(store: Path) -> None:
     with pytest.raises(PileError, match="hold other records"):
         recshuf.PileLoader(Damaged({"a": [30]}, 3), 4, filter=pc.field("id") > 5)
     loader = recshuf.PileLoader(FakePiles({"a": [30]}, 3), 4, filter=pc.field("id") > 5)
-    loader._reader.source.piles.expression = pc.field("id") > 6
+    loader.reader.source.piles.expression = pc.field("id") > 6
     with pytest.raises(UsageError, match="keeps other records than before"):
         list(loader)
 

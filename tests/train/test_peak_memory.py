@@ -29,7 +29,7 @@ import recshuf
 
 store, options = json.loads(sys.argv[1])
 loader = recshuf.PileLoader(store, 256, **options)
-largest = int(loader._reader.source.piles.byte_counts.sum(axis=0).max())
+largest = int(loader.reader.source.piles.byte_counts.sum(axis=0).max())
 before = len([next(iter(loader))])
 matrix = np.ones((256, 256))
 matrix @ matrix

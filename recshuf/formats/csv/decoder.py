@@ -15,7 +15,7 @@ import pyarrow.csv as csv
 import pyarrow.types as pt
 
 from recshuf.errors import BadRecordError, SchemaMismatch, UsageError
-from recshuf.formats.csv.inference import NUMBERS, ColumnType, find_altered
+from recshuf.formats.csv.inference import NUMBERS, ColumnType, are_ordinary, find_altered
 from recshuf.formats.csv.quotes import find_returns, strip_padding
 from recshuf.formats.lines.cutting import view_records
 from recshuf.interfaces import BadRecords, Decoder, ValueReader
@@ -230,7 +230,15 @@ def _fit_decimals(column: pa.Array, kind: pa.DataType, name: str, rows: Position
         raise Unparsed(f"column {name!r}: not a {kind} ({error})", row) from error
 
 
-def _read_numbers(texts: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+def _join_columns(
+    columns: Mapping[str, pa.ChunkedArray], names: Sequence[str], kind: pa.DataType
+) -> pa.Array:
+    """Return the values of columns of a type, one column after the other."""
+    chunks = [chunk for name in names for chunk in columns[name].chunks]
+    return pa.concat_arrays(chunks) if chunks else pa.array([], kind)
+
+
+def _read_numbers(texts: pa.Array, kind: pa.DataType) -> pa.Array:
     try:
         return texts.cast(kind)
     except pa.ArrowInvalid:
@@ -336,21 +344,33 @@ class CsvDecoder(Decoder):
         """Return records of the types so far, and the texts of their numbers; None if they have others."""
         with self._lock:
             kinds = {name: column.known for name, column in self._columns.items()}
-        numbers = {name: kind for name, kind in kinds.items() if kind in NUMBERS}
+        numbers = {kind: [name for name, own in kinds.items() if own == kind] for kind in NUMBERS}
+        as_texts = dict.fromkeys([name for names in numbers.values() for name in names], pa.string())
         try:
-            written, bad = self._parser.parse(batch, kinds | dict.fromkeys(numbers, pa.string()))
-            table = written
-            for name, kind in numbers.items():
-                place = table.column_names.index(name)
-                table = table.set_column(place, name, _read_numbers(written[name], kind))
+            written, bad = self._parser.parse(batch, kinds | as_texts)
+            columns = dict(zip(written.column_names, written.columns, strict=True))
+            for kind, names in numbers.items():
+                values = _read_numbers(_join_columns(columns, names, pa.string()), kind)
+                for place, name in enumerate(names):
+                    columns[name] = values.slice(place * len(written), len(written))
         except (Unparsed, pa.ArrowInvalid, pa.ArrowNotImplementedError):
             return None
-        return Parsed(table, bad), lambda name: written[name]
+        return Parsed(pa.table(columns), bad), lambda name: written[name]
 
     def _observe_types(self, table: pa.Table, texts: TextsOf) -> None:
+        columns = dict(zip(table.column_names, table.columns, strict=True))
+        ordinary = set[str]()
+        for kind in NUMBERS:
+            # One by one, thousands of columns would take longer to look at than to parse.
+            names = [name for name, column in columns.items() if column.type == kind]
+            written = {name: texts(name) for name in names}
+            if names and are_ordinary(
+                _join_columns(columns, names, kind), _join_columns(written, names, written[names[0]].type)
+            ):
+                ordinary.update(names)
         with self._lock:
             for name, column in self._columns.items():
-                column.observe(table[name], partial(texts, name))
+                column.observe(columns[name], partial(texts, name), is_ordinary=name in ordinary)
 
     def _bad(self, input_index: int, record: int, problem: str, remedy: str | None = None) -> BadRecordError:
         return bad_record(

@@ -75,13 +75,12 @@ class ColumnType:
         self._fits_double = True
         self._is_plain = True
 
-    def observe(self, values: pa.ChunkedArray, texts: Texts) -> None:
-        """Take the type of further values into account."""
+    def observe(self, values: pa.ChunkedArray, texts: Texts, *, is_ordinary: bool) -> None:
+        """Take the type of further values into account; `is_ordinary` says what `are_ordinary` says of them."""
         self._kind = _join(self._kind, values.type)
-        if self._fits_double and values.type in NUMBERS:
-            self._fits_double = _fits_double(values, texts)
-        if self._is_plain and values.type in NUMBERS:
-            self._is_plain = _are_plain(values, texts())
+        if values.type in NUMBERS and not is_ordinary:
+            self._fits_double = self._fits_double and _fits_double(values, texts)
+            self._is_plain = self._is_plain and _are_plain(values, texts())
         if self._fits_nanoseconds and pa.types.is_temporal(values.type):
             self._fits_nanoseconds = _fits_nanoseconds(values)
 
@@ -111,6 +110,12 @@ class ColumnType:
         ):
             return pa.string()
         return self._kind
+
+
+def are_ordinary(numbers: pa.Array, texts: pa.Array) -> bool:
+    """Tell whether doubles hold all numbers as they are written, and texts only say numbers."""
+    whole = pa.chunked_array([texts])
+    return _fits_double(pa.chunked_array([numbers]), lambda: whole) and _are_plain(numbers, whole)
 
 
 def _join(kind: pa.DataType, other: pa.DataType) -> pa.DataType:
@@ -143,7 +148,7 @@ def _fits_double(values: pa.ChunkedArray, texts: Texts) -> bool:
     return not (_keep_overflown(large).num_rows or _keep_altered(large, _PLAIN).num_rows)
 
 
-def _are_plain(values: pa.ChunkedArray, texts: pa.ChunkedArray) -> bool:
+def _are_plain(values: pa.Array | pa.ChunkedArray, texts: pa.ChunkedArray) -> bool:
     """Tell whether no number is a code, or spelled in a way that other readers take for text, or stands for one that is not zero."""
     if _has_codes(texts):
         return False

@@ -110,6 +110,7 @@ def test_a_sample_keeps_all_of_equal_records_or_none(files: list[list[int]], mos
     st.lists(numbers, min_size=1, max_size=3), numbers, st.sampled_from([8, 1000]), st.sampled_from([8, 1000])
 )
 @example([[1, 2], [3, 4]], [3], 1000, 1000)
+@example([[*range(30)]], [*range(30)], 8, 1000)
 def test_equal_records_are_matched_one_to_one(
     files: list[list[int]], output: list[int], most_given: int, most_made: int
 ) -> None:

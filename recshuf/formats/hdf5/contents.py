@@ -79,8 +79,11 @@ def read_stamp(file: h5py.File) -> Stamp:
 
 
 def check_stamp(file: h5py.File, name: str, stamp: Stamp) -> None:
-    """Raise `InputError` if a file has changed since the stamp was taken; HDF5 reads zeros in place of bytes that it has lost."""
-    if read_stamp(file) != stamp:
+    """Raise `InputError` if a file has changed since the stamp was taken; HDF5 reads zeros in place of bytes that it has lost.
+
+    Another machine may have taken it, where the file has another inode.
+    """
+    if read_stamp(file).find_change(stamp._replace(inode=0)):
         raise InputError(name, "changed while it was read", remedy="run again when nobody writes to it")
 
 

@@ -26,7 +26,7 @@ from recshuf.run.saved_plan import save_plan
 from recshuf.storage.settings import StorageOptions
 from recshuf.version import __version__
 from tests.support.effort import mostly_slow
-from tests.support.numbered_files import make_inputs
+from tests.support.numbered_files import FORMATS, make_inputs
 from tests.support.objects.object_outputs import SEED, shuffle_locally
 from tests.support.output_trees import list_shards
 from tests.support.processes.task_runs import SavedPlan, die_after, read_all, shuffle
@@ -233,7 +233,9 @@ def test_an_input_that_changed_is_named_and_may_be_restored(
     run.do_all()
 
 
-def test_other_machines_may_see_other_inodes_of_the_inputs(tmp_path: Path, inputs: list[Path]):
+@pytest.mark.parametrize("name", mostly_slow([*FORMATS], "jsonl", "hdf5"))
+def test_other_machines_may_see_other_inodes_of_the_inputs(tmp_path: Path, name: str):
+    inputs = make_inputs(tmp_path / "in", name, (300, 200, 0, 250))
     shuffle(inputs, tmp_path / "whole", **OPTIONS)
     planned = plan(inputs, f"{tmp_path}/out/")
     planned.do(0)

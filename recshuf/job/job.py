@@ -154,12 +154,12 @@ class Job:
             raise UsageError(
                 "--weights: give --head-count with the number of records to take, or --copies instead"
             )
-        if isinstance(self.options["head_count"], str):
-            raise UsageError(f"{flag}: give --head-count as a number of records, not as a share")
         if mixture.copies and self.options["head_count"] is not None:
             raise UsageError(
                 "--copies and --head-count contradict each other; give --weights with --head-count"
             )
+        if isinstance(self.options["head_count"], str):
+            raise UsageError("--weights: give --head-count as a number of records, not as a share")
         if self.quarantine is not None:
             raise UsageError(
                 f"{flag} and --on-bad-record quarantine: exclude each other; leave one of them out"

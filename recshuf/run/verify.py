@@ -19,6 +19,7 @@ from recshuf.errors import (
     UsageError,
 )
 from recshuf.formats import keeps_records, load_format, suffix_compression
+from recshuf.interfaces import ReadOptions
 from recshuf.job.features import show_feature, show_features
 from recshuf.job.job import Epoch, Job
 from recshuf.job.plan import Cut
@@ -178,7 +179,10 @@ def _verify(run: Run, shards: str, progress: Progress, remedy: str) -> PassRepor
         "to": run.output.format,
         "resume": False,
     }
-    job = replace(run.job, output=shards, options=options)
+    # Records and chunks that the run has written may be longer than those of its inputs.
+    longest = max(run.job.read.max_record_bytes, ReadOptions().max_record_bytes)
+    read = replace(run.job.read, max_record_bytes=longest)
+    job = replace(run.job, output=shards, options=options, read=read)
     try:
         found = verify_job(job, progress, _open_given(run))
     except InputError as error:

@@ -166,3 +166,9 @@ def test_memory_that_verify_lacks_is_told_before_the_run(tmp_path: Path) -> None
 def test_an_output_that_cannot_be_read_again_is_refused_before_the_run(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="reads the output again, which /dev/null does not allow"):
         recshuf.shuffle(tmp_path / "none.txt", "/dev/null", verify=True)
+
+
+@pytest.mark.parametrize("to", ["jsonl", "hdf5"])
+def test_records_and_chunks_longer_than_a_record_of_the_inputs_may_be_are_read_back(tmp_path: Path, to: str):
+    (tmp_path / "in.csv").write_text("id,text\n" + "".join(f"{number},abc\n" for number in range(50)))
+    recshuf.shuffle(tmp_path / "in.csv", f"{tmp_path}/out/", to=to, max_record_bytes=20, verify=True)

@@ -81,6 +81,7 @@ REFUSED: dict[str, list[tuple[str, dict[str, Any], str]]] = {
         ("in.jsonl", {"weights": "1,2", "head_count": 5}, "^weights: 2 for 1 inputs; give one for each INPUT$"),
         ("in.jsonl more.jsonl", {"weights": "1,2"}, "^weights: give head_count with the number of records to take, or copies instead$"),
         ("in.jsonl more.jsonl", {"copies": "1,2", "head_count": 5}, "^copies and head_count contradict each other; give weights with"),
+        ("in.jsonl more.jsonl", {"copies": "1,2", "head_count": "10%"}, "^copies and head_count contradict each other; give weights with"),
         ("in.jsonl more.jsonl", {"weights": "1,2", "head_count": "10%"}, "^weights: give head_count as a number of records, not as a share$"),
         ("in.jsonl more.jsonl", {"copies": "1,x"}, "^copies: 'x' is no number from 0 on; write for example copies 0.7,0.3$"),
         ("in.jsonl more.jsonl", {"copies": [0, 0.0]}, "^copies: all numbers are 0; let one be larger$"),

@@ -195,6 +195,8 @@ def assign_sets(
     return tuple(np.repeat(np.arange(len(starts)), sizes).tolist())
 
 
+PREFIX_BYTES = 16 << 20
+"""Of records from which a decoder may infer the schema, at least."""
 SMALLEST_BLOCK = 1 << 20
 STAYING_SHARE = 0.6
 """Share of the memory limit for reading, if records may stay in memory."""

@@ -12,6 +12,7 @@ from recshuf.formats import keeps_records, list_formats, list_names, load_format
 from recshuf.interfaces import Decoder, FieldAdder, InputSummary, Source, SupportsPrefixInference, Traits
 from recshuf.job.options import OPTIONS, find_own, flag_of
 from recshuf.job.plan import Costs, sum_known
+from recshuf.job.sizing import PREFIX_BYTES
 from recshuf.records.keys import KEY_BYTES
 from recshuf.records.provenance import FILE_COLUMN, ROW_COLUMN, ProvenanceDecoder, check_names
 
@@ -107,7 +108,6 @@ def check_streams(job: Job, source_name: str, target_name: str, *, to_stream: bo
 _CONVERSION_FACTOR = 1.5
 """Memory of a batch in table form, as a multiple of its native size; offsets and validity add to it."""
 _UNKNOWN_RECORD_BYTES = 32  # of inputs of unknown size
-_PREFIX_BYTES = 16 << 20  # of records from which a decoder may infer the schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,7 @@ class Decoding:
         ):
             return self
         ends = accumulate(one.native_bytes or 0 for one in source.inputs)
-        large = next((index for index, end in enumerate(ends) if end > _PREFIX_BYTES), None)
+        large = next((index for index, end in enumerate(ends) if end > PREFIX_BYTES), None)
         if large is None:
             return self
         inner.infer_from_prefix(large)

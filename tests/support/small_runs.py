@@ -59,7 +59,7 @@ def spill(patch: pytest.MonkeyPatch, **numbers: Any) -> None:
 def infer_from_few(patch: pytest.MonkeyPatch) -> None:
     """Have types inferred from the first inputs of some 100 bytes, if the others are as well."""
     for module in ("recshuf.run.decoding", "recshuf.audit.verify.comparison"):
-        patch.setattr(f"{module}._PREFIX_BYTES", 100)
+        patch.setattr(f"{module}.PREFIX_BYTES", 100)
 
 
 def forge_keys(patch: pytest.MonkeyPatch, bits: int, place: int) -> Draw:

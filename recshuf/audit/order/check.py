@@ -26,7 +26,7 @@ from recshuf.audit.order.matching import (
     match_records,
     sort_randomly,
 )
-from recshuf.audit.verify.comparison import open_comparison, open_inputs, open_tables
+from recshuf.audit.verify.comparison import open_comparison, open_inputs, open_stores, open_tables
 from recshuf.audit.verify.record_sets import read_manifest
 from recshuf.errors import InputError, MemoryLimitError, UsageError
 from recshuf.interfaces import TableName
@@ -142,9 +142,10 @@ def _match_by_content(job: Job, output: str, progress: Progress, id_column: str 
     manifest = read_manifest(job, output)
     _warn_of_groups(output, manifest, progress)
     job_of_id = _read_only(job, id_column)
-    inputs = open_inputs(job_of_id, progress, output)
+    stores = open_stores(job_of_id, progress)
+    inputs = open_inputs(job_of_id, stores, progress, output)
     comparison = open_comparison(
-        job_of_id, output, manifest, progress, inputs, as_tables=id_column is not None
+        job_of_id, output, manifest, progress, inputs, stores, as_tables=id_column is not None
     )
     if comparison.output is None:
         raise InputError(output, "holds none of the files that its manifest names")

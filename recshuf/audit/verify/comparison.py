@@ -23,7 +23,7 @@ from recshuf.formats.metadata import compare_written
 from recshuf.interfaces import SupportsPrefixInference
 from recshuf.job.options import find_own
 from recshuf.job.plan import Limits, sum_known
-from recshuf.job.sizing import SMALLEST_BLOCK, Reading, choose_reading, fit, halve_blocks
+from recshuf.job.sizing import PREFIX_BYTES, SMALLEST_BLOCK, Reading, choose_reading, fit, halve_blocks
 from recshuf.records.batch import split_ranges
 from recshuf.records.provenance import FILE_COLUMN, ROW_COLUMN
 from recshuf.records.reader import InputReader, ReadingPlan, whole_inputs
@@ -56,8 +56,6 @@ _DECODING_FACTOR = 4.0
 """Memory of decoding a batch, as a multiple of its size."""
 _HASHING_BYTES = 12 << 20
 """What hashing takes in each thread beside the batch."""
-_PREFIX_BYTES = 16 << 20
-"""Of records from which a schema is inferred, at least."""
 _BLOCK_BYTES = 8 << 20
 _COLUMN_BYTES = 32 << 10
 """Of a column in a block: a batch takes some 100 us for each."""
@@ -118,7 +116,8 @@ class RecordReader:
     def infer_schema(self, *, from_prefix: bool = False) -> pa.Schema | None:
         """Return the schema of the tables; reads all records if no file states it. None without a decoder.
 
-        Of a decoder that can infer it `from_prefix`, records then raise `SchemaMismatch` that do not fit.
+        With `from_prefix`, the first records tell it, if the decoder can infer it from them. A later record that does not fit
+        then raises `SchemaMismatch` when it is decoded.
         """
         decoder = self.record_set.decoder
         if decoder is None:
@@ -139,7 +138,7 @@ class RecordReader:
             row = 0
             for fragment in source.fragments(index, self.plan.block_bytes, self.plan.max_record_bytes):
                 for batch in fragment.batches():
-                    if seen > _PREFIX_BYTES:
+                    if seen > PREFIX_BYTES:
                         return False
                     self.record_set.observe(batch, index, row)
                     row += batch.num_rows
@@ -247,6 +246,7 @@ def open_comparison(
     manifest: Manifest | None,
     progress: Progress,
     inputs: RecordSet,
+    stores: Stores,
     *,
     as_tables: bool = False,
     from_prefix: bool = False,
@@ -255,7 +255,6 @@ def open_comparison(
 
     The schema is inferred `from_prefix`, if the inputs do not state it; see `RecordReader.infer_schema`.
     """
-    stores = Stores(job.storage, job.memory_bytes, job.workers, progress.warn)
     source, key = inputs.source, HashKey()
     files = _list_output(path, manifest, job, stores, progress)
     to = job.options["to"] or (manifest.to if manifest else None)
@@ -303,9 +302,13 @@ def open_comparison(
     return Comparison(reader, RecordReader(output, key, job, progress))
 
 
-def open_inputs(job: Job, progress: Progress, output: str | None = None) -> RecordSet:
+def open_stores(job: Job, progress: Progress) -> Stores:
+    """Return the object stores of a job. The files of both record sets share them, and the memory of what is fetched."""
+    return Stores(job.storage, job.memory_bytes, job.workers, progress.warn)
+
+
+def open_inputs(job: Job, stores: Stores, progress: Progress, output: str | None = None) -> RecordSet:
     """Open the inputs of a job, without the files of its output among them."""
-    stores = Stores(job.storage, job.memory_bytes, job.workers, progress.warn)
     files = list_files(
         job.inputs, NameRules(job.options["format"], job.options["schema"], job.read), stores, progress
     )
@@ -319,7 +322,7 @@ def open_inputs(job: Job, progress: Progress, output: str | None = None) -> Reco
 
 def open_tables(job: Job, progress: Progress, wanted: tuple[str, ...] = ()) -> RecordReader:
     """Open the inputs of a job as tables and infer their schema; columns other than those `wanted` may be missing."""
-    record_set = open_inputs(job, progress)
+    record_set = open_inputs(job, open_stores(job, progress), progress)
     name = record_set.format
     has_wanted = {*wanted} <= {*record_set.source.schema.names}
     if wanted and has_wanted and "columns" in record_set.traits.read_options:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from recshuf.audit.verify.comparison import open_comparison, open_inputs
+from recshuf.audit.verify.comparison import open_comparison, open_inputs, open_stores
 from recshuf.audit.verify.expected import (
     ExpectedCopies,
     FirstRecords,
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from recshuf.job.features import Dedup
     from recshuf.job.job import Job
     from recshuf.job.report import Progress
+    from recshuf.storage.reading.objects import Stores
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,17 +148,18 @@ def verify_job(job: Job, progress: Progress, inputs: RecordSet | None = None) ->
     job.require_rereading("verify")
     manifest = read_manifest(job, job.output)
     mixed = take_mixture(job, manifest)
+    stores = open_stores(job, progress)
     if inputs is None:
-        inputs = open_inputs(job, progress, job.output)
+        inputs = open_inputs(job, stores, progress, job.output)
         if inputs.source.metadata is not None and inputs.source.metadata.differences:
             progress.warn(inputs.source.metadata.differences)
     try:
-        found = _compare(job, job.output, manifest, mixed, progress, inputs, from_prefix=True)
+        found = _compare(job, job.output, manifest, mixed, progress, inputs, stores, from_prefix=True)
     except (RecshufError, SchemaMismatch):
         if not inputs.is_from_prefix:
             raise
         inputs.is_from_prefix = False
-        found = _compare(job, job.output, manifest, mixed, progress, inputs, from_prefix=False)
+        found = _compare(job, job.output, manifest, mixed, progress, inputs, stores, from_prefix=False)
     return replace(found, seconds=time.perf_counter() - started)
 
 
@@ -168,6 +170,7 @@ def _compare(
     mixed: Job,
     progress: Progress,
     inputs: RecordSet,
+    stores: Stores,
     *,
     from_prefix: bool,
 ) -> VerifyReport:
@@ -175,7 +178,7 @@ def _compare(
 
     If the schema is inferred `from_prefix`, raises `SchemaMismatch`, or an error of the records, where it does not hold for all.
     """
-    comparison = open_comparison(job, path, manifest, progress, inputs, from_prefix=from_prefix)
+    comparison = open_comparison(job, path, manifest, progress, inputs, stores, from_prefix=from_prefix)
     output = comparison.output.record_set if comparison.output else None
     differences = manifest.compare_files() if manifest else []
     if manifest and output:

@@ -283,7 +283,7 @@ class CsvDecoder(Decoder):
         self._sets_bad_aside = sets_bad_aside
         self._nulls: set[str] = set()
         self._prefix_end: tuple[int, int] | None = None
-        """Input and row of a batch behind which none is observed; each is when it is decoded."""
+        """Input and row of the last batch to observe; those behind it are checked when they are decoded. None: all are observed."""
         self._lock = threading.Lock()
 
     def infer_from_prefix(self, input_index: int) -> None:

@@ -113,7 +113,7 @@ class ColumnType:
 
 
 def are_ordinary(numbers: pa.Array, texts: pa.Array) -> bool:
-    """Tell whether doubles hold all numbers as they are written, and texts only say numbers."""
+    """Tell whether doubles hold all numbers as they are written, and none is a code or oddly spelled."""
     whole = pa.chunked_array([texts])
     return _fits_double(pa.chunked_array([numbers]), lambda: whole) and _are_plain(numbers, whole)
 

@@ -12,7 +12,7 @@ import pytest
 
 import recshuf
 from recshuf.audit.verify import mismatches
-from recshuf.audit.verify.comparison import open_comparison, open_inputs
+from recshuf.audit.verify.comparison import open_comparison, open_inputs, open_stores
 from recshuf.audit.verify.mismatches import Mismatch
 from recshuf.job.arguments import make_job
 from recshuf.job.report import SilentProgress
@@ -74,8 +74,9 @@ def test_blocks_of_verify_are_as_large_as_the_records_of_a_shuffle_allow(tmp_pat
     for memory in (64, 128, 300, 450, 1000, 2000):
         options = {"memory": memory * 10**6, "workers": 2}
         job = make_job(str(path), str(path), options)
-        inputs = open_inputs(job, SilentProgress())
-        plan = open_comparison(job, str(path), None, SilentProgress(), inputs).inputs.plan
+        stores = open_stores(job, SilentProgress())
+        inputs = open_inputs(job, stores, SilentProgress())
+        plan = open_comparison(job, str(path), None, SilentProgress(), inputs, stores).inputs.plan
         blocks.append(plan.block_bytes)
         assert plan.workers == 1 or plan.block_bytes >= columns * 16_384
         assert (

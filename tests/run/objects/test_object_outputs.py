@@ -73,7 +73,7 @@ def test_an_inferred_schema_that_fails_is_replaced(
 ):
     """The second input has no integers."""
     # Real prefixes are megabytes.
-    monkeypatch.setattr("recshuf.run.decoding._PREFIX_BYTES", 1 << 10)
+    monkeypatch.setattr("recshuf.run.decoding.PREFIX_BYTES", 1 << 10)
     inputs = [tmp_path / f"in{number}.jsonl" for number in range(2)]
     for number, path in enumerate(inputs):
         path.write_text("".join(f'{{"a": {row + number / 2}}}\n' for row in range(1000)).replace(".0}", "}"))

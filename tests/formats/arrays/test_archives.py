@@ -58,7 +58,7 @@ def test_all_arrays_get_one_order_and_stay_what_they_are(tmp_path: Path, write: 
     refused(UsageError, said, source, tmp_path / "other.npz", compression="zstd")
 
 
-def test_headers_of_any_length_are_read(tmp_path: Path) -> None:
+def test_headers_of_any_length_are_read_and_written(tmp_path: Path) -> None:
     """NumPy 1.13 and older ones end them at multiples of 16 bytes."""
     text = b"{'descr': '<i8', 'fortran_order': False, 'shape': (400,), }".ljust(69) + b"\n"
     content = b"\x93NUMPY\1\0" + len(text).to_bytes(2, "little") + text + NUMBERS.astype("<i8").tobytes()
@@ -70,11 +70,16 @@ def test_headers_of_any_length_are_read(tmp_path: Path) -> None:
     found = np.load(tmp_path / "out.npy").tolist()
     assert found == np.load(tmp_path / "out.npz")["id"].tolist()
     assert sorted(found) == NUMBERS.tolist()
+    # The number of rows, which is known at last, has room in all.
+    save(tmp_path / "in.npz", {f"{size}": NUMBERS.astype([(size * "x", "i4")]) for size in range(1, 65)})
+    recshuf.shuffle(tmp_path / "in.npz", tmp_path / "all.npz", seed=3)
+    with np.load(tmp_path / "all.npz") as arrays:
+        assert all(arrays[f"{size}"][size * "x"].tolist() == found for size in range(1, 65))
 
 
 def test_arrays_of_other_lengths_are_refused_left_out_or_copied(tmp_path: Path) -> None:
     sources, other = (
-        [save(tmp_path / f"{number}.npz", ARRAYS | OTHERS) for number in range(2)],
+        [save(tmp_path / f"{number}.npz", ARRAYS | OTHERS) for number in range(3)],
         tmp_path / "x/",
     )
     said = r"lengths: id 400, .* classes 2, step a single value.*; choose .*as datasets id,.*keep_others"
@@ -82,7 +87,10 @@ def test_arrays_of_other_lengths_are_refused_left_out_or_copied(tmp_path: Path) 
     recshuf.shuffle(sources, tmp_path / "out.npz", datasets="id,*a*e")
     assert np.load(tmp_path / "out.npz").files == ["id", "image", "name"]
     with pytest.warns(RecshufWarning, match="'held': copied as they are; if they count records, they count"):
-        recshuf.shuffle(sources, tmp_path / "out", keep_others=True, shards=40, verify=True)
+        recshuf.shuffle(sources[:2], tmp_path / "out", keep_others=True, shards=40, verify=True)
+        # In its shards, the array of the record is the shorter one.
+        few = save(tmp_path / "few.npz", {"id": NUMBERS, "held": OTHERS["held"]})
+        recshuf.shuffle(few, f"{tmp_path}/few/", keep_others=True, shards=5, verify=True)
     for path in (tmp_path / "out").iterdir():
         with np.load(path) as found:
             assert {*found.files} == {*ARRAYS, *OTHERS}
@@ -90,15 +98,17 @@ def test_arrays_of_other_lengths_are_refused_left_out_or_copied(tmp_path: Path) 
                 name: array.tolist() for name, array in OTHERS.items()
             }
             assert len(found["id"]) < 21
-    said = r"1\.npz: array 'classes': differs from that of"
+    said = r"2\.npz: array 'classes': differs from that of"
     for arrays in (ARRAYS | OTHERS | {"classes": np.array(["dog", "cat"])}, ARRAYS):
-        save(sources[1], arrays)
+        save(sources[2], arrays)
         refused(InputError, said, sources, other, keep_others=True, shards=2)
+    chosen = {"keep_others": True, "datasets": "id,classes"}
+    refused(InputError, "arrays of several lengths: id 400, classes 2", sources, other, **chosen)
     refused(UsageError, r"no array 'imag' in .*; there are id, image", sources, other, datasets="imag")
-    save(sources[1], {"id": ARRAYS["id"]})
+    save(sources[2], {"id": ARRAYS["id"]})
     refused(
         InputError,
-        r"1\.npz: has no array 'image', and the first input has one; shuffle",
+        r"2\.npz: has no array 'image', and the first input has one; shuffle",
         sources,
         other,
         datasets="id,image",
@@ -109,7 +119,7 @@ def test_the_message_about_lengths_can_be_followed_whatever_the_names_and_their_
     tmp_path: Path, call: Run
 ) -> None:
     """A shell takes the option as it is shown; of thousands of arrays, as `savez` makes of a list, some are named."""
-    save(tmp_path / "in.npz", {"my id": NUMBERS, "it's": NUMBERS, "other": NUMBERS[:9]})
+    save(tmp_path / "in.npz", {"my id": NUMBERS, "it's": NUMBERS, "other": np.zeros((9, ROWS))})
     command = (tmp_path / "in.npz", "-o", tmp_path / "out.npz")
     found = re.search(r"of the record, as (--datasets .*); --keep-others", call(*command).stderr.decode())
     assert found is not None
@@ -184,11 +194,13 @@ def test_what_is_no_sound_archive_is_refused(tmp_path: Path) -> None:
     refuse("array 'a': .*Bad CRC-32", flip(packed, packed.index(b"PK\1\2") + 16))
     for size in (0, 1, 100, len(sound) - 9):
         refuse("is empty|cannot be read as an archive", sound[:size])
-    # Bit 0 of the flags, in the header of the array and in the directory, says that it is encrypted.
+    # Bit 0 of the flags, in the header of the array and in the directory, says that it is encrypted; bit 8 says nothing.
     places = (sound.index(b"PK\3\4") + 6, sound.index(b"PK\1\2") + 8)
-    refuse("array 'a': is encrypted; decrypt it", flip(sound, *places))
+    for flags in (places, [place + byte for place in places for byte in (0, 1)]):
+        refuse("array 'a': is encrypted; decrypt it", flip(sound, *flags))
     for array, said in (
         (np.array([{}, 1], object), "array 'a': holds Python objects, which only pickle reads"),
+        (np.zeros(3, [("member", object)]), "array 'a': holds Python objects"),
         (np.array(1), "holds single values only"),
     ):
         save(path, {"a": array})
@@ -201,6 +213,7 @@ def test_what_is_no_sound_archive_is_refused(tmp_path: Path) -> None:
         ([("readme.txt", b"x")], "array 'readme.txt': is no array of NumPy by its name"),
         ([], "holds no arrays"),
         ([("a.npy", first[:-1])], "array 'a': holds 23 bytes, and its values take 24"),
+        ([("a.npy", first + b"x")], "array 'a': holds 25 bytes, and its values take 24"),
     ):
         put(path, *members)
         refuse(said)

@@ -42,9 +42,13 @@ print(own.backend_name, kept)
 
 
 HELD = """
+import os
 from recshuf.system.memory import choose_allocators, release_freed, resident_bytes
 
+os.environ["MIMALLOC_PURGE_DELAY"] = "7"
+before = dict(os.environ)
 choose_allocators(10**9)
+assert dict(os.environ) == before, "what is started later would inherit the settings, or lack those of the user"
 # Between those that are freed lie small ones that stay, so that none is at the end of the heap.
 held = [(bytearray(1_000_000), bytearray(2000)) for _ in range(200)]
 kept = [small for _, small in held]
@@ -89,6 +93,7 @@ MB = 10**6
     [
         (("memory.max", "memory.current", ""), (100, 70), 50),
         (("memory.max", "memory.current", ""), (100, "max"), 80),
+        (("memory.max", "memory.current", ""), (10, 70), 0),
         (("memory.limit_in_bytes", "memory.usage_in_bytes", "total_"), (90, 100), 70),
         (("memory.limit_in_bytes", "memory.usage_in_bytes", "total_"), (1 << 48, 100), 80),
     ],

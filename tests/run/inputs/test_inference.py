@@ -136,16 +136,16 @@ def test_a_run_gives_what_a_full_scan_gives(
 
 
 LATE = {
-    "text among integers": b"x,0.5,,2020-01-01 10:00:00.5,t",
-    "a code among integers": b"007,0.5,,2020-01-01 10:00:00.5,t",
-    "a hexadecimal number": b"0x10,0.5,,2020-01-01 10:00:00.5,t",
-    "a fraction among integers": b"0.5,0.5,,2020-01-01 10:00:00.5,t",
-    "a long integer among floats": b"1,9007199254740993,,2020-01-01 10:00:00.5,t",
-    "a value where there was none": b"1,0.5,7,2020-01-01 10:00:00.5,t",
-    "a time that nanoseconds do not hold": b"1,0.5,,9999-01-01 10:00:00,t",
-    "bytes that are no UTF-8": b"1,0.5,,2020-01-01 10:00:00.5,\xff",
-    "a field too many": b"1,0.5,,2020-01-01 10:00:00.5,t,u",
-    "a carriage return": b"1,0.5,,2020-01-01 10:00:00.5,t\ru",
+    "text among integers": b"x,-1,007,0.5,,2020-01-01 10:00:00.5,t",
+    "a code among integers": b"007,-1,007,0.5,,2020-01-01 10:00:00.5,t",
+    "a hexadecimal number": b"0x10,-1,007,0.5,,2020-01-01 10:00:00.5,t",
+    "a fraction among integers": b"0.5,-1,007,0.5,,2020-01-01 10:00:00.5,t",
+    "a long integer among floats": b"1,-1,007,9007199254740993,,2020-01-01 10:00:00.5,t",
+    "a value where there was none": b"1,-1,007,0.5,7,2020-01-01 10:00:00.5,t",
+    "a time that nanoseconds do not hold": b"1,-1,007,0.5,,9999-01-01 10:00:00,t",
+    "bytes that are no UTF-8": b"1,-1,007,0.5,,2020-01-01 10:00:00.5,\xff",
+    "a field too many": b"1,-1,007,0.5,,2020-01-01 10:00:00.5,t,u",
+    "a carriage return": b"1,-1,007,0.5,,2020-01-01 10:00:00.5,t\ru",
 }
 
 
@@ -155,7 +155,7 @@ def test_a_run_of_csv_gives_what_a_full_scan_gives(
 ) -> None:
     inputs = [tmp_path / f"in-{index}.csv" for index in range(3)]
     for path in inputs:
-        path.write_bytes(b"a,f,n,d,t\n" + b"%d,0.5,,2020-01-01 10:00:00.5,t\n" * 100 % (*range(100),))
+        path.write_bytes(b"a,b,c,f,n,d,t\n" + b"%d,-1,007,0.5,,2020-01-01 10:00:00.5,t\n" * 100 % (*range(100),))
     if late is not None:
         inputs[2].write_bytes(inputs[2].read_bytes().replace(b"\n50,", b"\n" + LATE[late] + b"\n50,"))
     expected, passes = shuffle(inputs, tmp_path / "without")
@@ -181,7 +181,9 @@ def test_what_cannot_be_held_by_the_first_records_alone_may_be_so_by_all(tmp_pat
 
 @pytest.mark.usefixtures("short_prefix")
 @pytest.mark.parametrize(
-    "options", [{"head_count": 5}, {"on_bad_record": "quarantine:bad.jsonl"}], ids=["sample", "quarantine"]
+    "options",
+    [{"head_count": 5}, {"dedup": "record"}, {"on_bad_record": "quarantine:bad.jsonl"}],
+    ids=["sample", "repeats", "quarantine"],
 )
 def test_where_every_record_counts_all_are_observed(
     tmp_path: Path, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
@@ -190,7 +192,7 @@ def test_where_every_record_counts_all_are_observed(
     inputs = make_inputs(tmp_path, STRANGE["no JSON"], NUMBERED)
     found, passes = shuffle(inputs, tmp_path / "out", **options)
     assert "observe" not in passes
-    if "head_count" in options:
+    if "on_bad_record" not in options:
         assert "line 61" in found
     else:
         assert (tmp_path / "bad.jsonl").read_bytes().count(b"\n") == 1

@@ -130,13 +130,22 @@ def test_more_objects_than_a_request_deletes_are_deleted(bucket: Bucket, store: 
     assert bucket.list_keys() == []
 
 
-@pytest.mark.parametrize("content", [b"", b"<html>Sign in</html>"])
-def test_a_listing_that_says_nothing_is_no_empty_one(bucket: Bucket, store: S3Bucket, content: bytes):
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "sends no listing"),
+        (b"<html>Sign in</html>", "sends no listing"),
+        (b"<R><IsTruncated>true</IsTruncated></R>", "does not say where its listing goes on"),
+    ],
+)
+def test_a_listing_that_says_nothing_is_no_empty_one(
+    bucket: Bucket, store: S3Bucket, content: bytes, said: str
+):
     bucket.proxy.add("GET .*prefix=", lambda one: one.reply(200, {}, content), 100)
     for call in (store.list, lambda key: store.find_uploads(key, [])):
         with pytest.raises(
             OutputError,
-            match=rf"^{bucket.url}/a/: the store at {bucket.proxy.url} sends no listing; .*the endpoint URL$",
+            match=rf"^{bucket.url}/a/: the store at {bucket.proxy.url} {said}; .*the endpoint URL$",
         ):
             list(call("a/"))
     bucket.proxy.clear()

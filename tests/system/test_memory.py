@@ -49,9 +49,9 @@ os.environ["MIMALLOC_PURGE_DELAY"] = "7"
 before = dict(os.environ)
 choose_allocators(10**9)
 assert dict(os.environ) == before, "what is started later would inherit the settings, or lack those of the user"
-# Between those that are freed lie small ones that stay, so that none is at the end of the heap.
-held = [(bytearray(1_000_000), bytearray(2000)) for _ in range(200)]
-kept = [small for _, small in held]
+held = [bytearray(1_000_000) for _ in range(250)]
+# They lie between those that are freed, so that few of these are at the end of the heap; smaller ones would find room elsewhere.
+kept = held[::5]
 full = resident_bytes()
 held.clear()
 freed = resident_bytes()

@@ -64,13 +64,13 @@ def cut_batch(batch: pa.RecordBatch, pieces: int, seed: int) -> list[pa.RecordBa
     return [batch.slice(start, end - start) for start, end in itertools.pairwise(edges)]
 
 
-def find_open_files(folder: Path) -> list[Path]:
-    """Return the files under a folder that this process holds open."""
+def find_open_files(folder: Path, process: int | str = "self") -> list[Path]:
+    """Return the files under a folder that a process, by default this one, holds open."""
     links = []
-    for link in Path("/proc/self/fd").iterdir():
+    for link in Path(f"/proc/{process}/fd").iterdir():
         try:
             links.append(link.readlink())
-        except FileNotFoundError:  # the descriptor of this very listing
+        except FileNotFoundError:  # closed meanwhile, as is the descriptor of this very listing
             continue
     return [path for path in links if path.is_relative_to(folder)]
 

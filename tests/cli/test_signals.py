@@ -15,14 +15,8 @@ import pytest
 
 from recshuf import __main__
 from recshuf.api import runs
-from tests.support.processes.command_line import (
-    COMMAND,
-    DEADLINE,
-    assert_one_line,
-    has_open_files,
-    numbers,
-    wait_until,
-)
+from tests.support.formats.format_tools import find_open_files
+from tests.support.processes.command_line import COMMAND, DEADLINE, assert_one_line, numbers, wait_until
 from tests.support.small_runs import Listener
 
 if TYPE_CHECKING:
@@ -56,7 +50,7 @@ class TestSignals:
             assert process.stdout
             assert process.stderr
             records = numbers(100_000)
-            wait_until(lambda: process.stdin.write(records) and has_open_files(process.pid, scratch))
+            wait_until(lambda: process.stdin.write(records) and find_open_files(scratch, process.pid))
             process.send_signal(number)
             assert process.wait(DEADLINE) == 128 + number
             assert process.stdout.read() == b""

@@ -137,6 +137,8 @@ class RecordSet:
     def decode(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> pa.RecordBatch:
         if self.decoder is None:
             raise RuntimeError("a record set without a decoder has no tables")
+        if self.is_from_prefix:
+            self.observe(batch, input_index, first_row)  # checks lines of which the schema was not inferred
         try:
             return self.decoder.decode(batch)
         except (RecshufError, pa.ArrowException):

@@ -170,6 +170,17 @@ def test_a_run_of_csv_gives_what_a_full_scan_gives(
 
 
 @pytest.mark.usefixtures("short_prefix")
+def test_verify_looks_at_each_line_as_a_run_does(tmp_path: Path) -> None:
+    """Two objects on a line and a blank line are as many rows as lines."""
+    inputs = make_inputs(tmp_path, None)
+    shuffle(inputs, tmp_path / "out")
+    lines = inputs[2].read_bytes().splitlines(keepends=True)
+    inputs[2].write_bytes(b"".join([*lines[:60], lines[60].rstrip(), lines[61], b" \n", *lines[62:]]))
+    with pytest.raises(InputError, match=r"in-2\.jsonl: line 6[12]"):
+        recshuf.verify(inputs, f"{tmp_path}/out/", to="parquet")
+
+
+@pytest.mark.usefixtures("short_prefix")
 def test_what_cannot_be_held_by_the_first_records_alone_may_be_so_by_all(tmp_path: Path) -> None:
     inputs = make_inputs(tmp_path, b'{"a": 1, "l": [5]}', b'{"a": %(id)d, "l": []}')
     found, passes = shuffle(inputs, tmp_path / "out", "hdf5")

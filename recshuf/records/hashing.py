@@ -232,7 +232,7 @@ class _Hasher:
 
 
 def _with_nulls(array: pa.Array, words: Iterable[NDArray[Any]]) -> _Part:
-    nulls = array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
+    nulls = unpack_bits(array.buffers()[0], array) == 0 if array.null_count else None
     return _Part(tuple(words), nulls)
 
 

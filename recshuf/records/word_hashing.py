@@ -206,8 +206,8 @@ def _add_short(
         rows = slice(start, start + _TILES)
         places = starts[rows]
         tiles = view[np.minimum(places, end)]
-        late = np.flatnonzero((places > end) & (lengths[rows] > 0))
-        if late.size:
+        if int(places.max()) > end:
+            late = np.flatnonzero((places > end) & (lengths[rows] > 0))
             rest = np.ndarray((width + 1,), view.dtype, np.pad(data[end:], (0, width)).data, 0, (1,))
             tiles[late] = rest[places[late] - end]
         words = tiles.view(np.uint64)
@@ -223,12 +223,13 @@ def combine(
     A part has its words, arrays of shape ``(n,)``, and its mask of nulls. It is let go when its words are summed.
     """
     sums = np.zeros((2, count), np.int64)
-    columns: list[tuple[int, NDArray[Any], Mask | None]] = []
+    columns: list[tuple[int, Words]] = []
     place = 0
     for words, nulls in parts:
         if nulls is not None:
-            columns.append((place, nulls, None))
-        columns += [(place + number, word, nulls) for number, word in enumerate(words, 1)]
+            sums += key.table(domain, _WORD_ITEMS * place + 1)[:, -1:].astype(np.int64) * nulls
+            words = [word * ~nulls for word in words]
+        columns += enumerate(words, place + 1)
         place += 1 + len(words)
         while len(columns) >= _TILE_WORDS:
             _add_words(sums, columns[:_TILE_WORDS], key, domain)
@@ -239,22 +240,15 @@ def combine(
 
 
 def _add_words(
-    sums: NDArray[np.int64],
-    columns: Sequence[tuple[int, NDArray[Any], Mask | None]],
-    key: HashKey,
-    domain: int,
+    sums: NDArray[np.int64], columns: Sequence[tuple[int, Words]], key: HashKey, domain: int
 ) -> None:
-    """Add columns of n words, each with the place of its keys and its nulls, to sums of shape ``(2, n)``."""
-    items = [_WORD_ITEMS * place + item for place, _, _ in columns for item in range(_WORD_ITEMS)]
+    """Add columns of n words, each with the place of its keys, to sums of shape ``(2, n)``."""
+    items = [_WORD_ITEMS * place + item for place, _ in columns for item in range(_WORD_ITEMS)]
     keys = key.table(domain, items[-1] + 1)[:, items]
     scratch = np.empty((_TILES, _TILE_ITEMS))
     for start in range(0, sums.shape[1], _TILES):
-        rows = slice(start, min(start + _TILES, sums.shape[1]))
-        tiles = np.empty((rows.stop - start, len(columns)), np.uint64)
-        for index, (_, values, nulls) in enumerate(columns):
-            tiles[:, index] = values[rows]
-            if nulls is not None:
-                tiles[nulls[rows], index] = 0
+        rows = slice(start, start + _TILES)
+        tiles = np.stack([words[rows] for _, words in columns], axis=1)
         _add_products(sums[:, rows], tiles, keys, scratch)
 
 

@@ -60,7 +60,8 @@ def test_epoch_0_is_the_shuffle_of_the_files(data: Path) -> None:
     recshuf.shuffle(data, "out.parquet", seed=7)
     ids = ids_of(open_loader(data))
     gc.collect()
-    assert not find_open_files(Path.cwd())  # before pyarrow reads, whose threads close its file a little later
+    # Before pyarrow reads, whose threads close its file a little later.
+    assert not find_open_files(Path.cwd())
     assert ids == pq.read_table("out.parquet")["id"].to_pylist()
 
 

@@ -86,10 +86,12 @@ def test_arrays_of_other_lengths_are_refused_left_out_or_copied(tmp_path: Path) 
     refused(InputError, said, sources, tmp_path / "out.npz")
     recshuf.shuffle(sources, tmp_path / "out.npz", datasets="id,*a*e")
     assert np.load(tmp_path / "out.npz").files == ["id", "image", "name"]
-    with pytest.warns(RecshufWarning, match="'held': copied as they are; if they count records, they count"):
+    few = save(tmp_path / "few.npz", {"id": NUMBERS, "held": OTHERS["held"]})
+    warned = "'held': copied as they are; if they count records, they count"
+    with pytest.warns(RecshufWarning, match=warned):
         recshuf.shuffle(sources[:2], tmp_path / "out", keep_others=True, shards=40, verify=True)
-        # In its shards, the array of the record is the shorter one.
-        few = save(tmp_path / "few.npz", {"id": NUMBERS, "held": OTHERS["held"]})
+    # In its shards, the array of the record is the shorter one.
+    with pytest.warns(RecshufWarning, match=warned):
         recshuf.shuffle(few, f"{tmp_path}/few/", keep_others=True, shards=5, verify=True)
     for path in (tmp_path / "out").iterdir():
         with np.load(path) as found:

@@ -155,7 +155,9 @@ def test_a_run_of_csv_gives_what_a_full_scan_gives(
 ) -> None:
     inputs = [tmp_path / f"in-{index}.csv" for index in range(3)]
     for path in inputs:
-        path.write_bytes(b"a,b,c,f,n,d,t\n" + b"%d,-1,007,0.5,,2020-01-01 10:00:00.5,t\n" * 100 % (*range(100),))
+        path.write_bytes(
+            b"a,b,c,f,n,d,t\n" + b"%d,-1,007,0.5,,2020-01-01 10:00:00.5,t\n" * 100 % (*range(100),)
+        )
     if late is not None:
         inputs[2].write_bytes(inputs[2].read_bytes().replace(b"\n50,", b"\n" + LATE[late] + b"\n50,"))
     expected, passes = shuffle(inputs, tmp_path / "without")

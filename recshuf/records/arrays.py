@@ -40,6 +40,7 @@ FLAT = frozenset({*_VALUE_BITS, *(kind.id for kind in (*_NARROW[:2], *_WIDE[:2])
 """Ids of types of text, bytes, numbers and days: they have no parameters, and nothing inside."""
 _MOST_KNOWN = 20
 """Names that a message lists."""
+_VIEWS = {pa.string_view().id, pa.binary_view().id}
 _LIST_VIEWS = {pa.list_view(pa.int8()).id, pa.large_list_view(pa.int8()).id}
 
 
@@ -168,6 +169,9 @@ def _bits_before(column: pa.Array, rows: Rows) -> Rows:
         values = column.values.slice(column.offset * kind.list_size)
         return _bits_before(values, rows * kind.list_size) + validity
     if not has_offsets(kind):
+        shared = _list_shared_bits(column)
+        if shared is not None:
+            return np.concatenate(([0], np.cumsum(shared)))[rows] + validity
         return rows * _value_bits(column) + validity
     offsets = view_offsets(column)
     inner = _from_first(offsets, rows)
@@ -185,14 +189,28 @@ def _from_first(offsets: NDArray[Any], rows: Rows) -> Rows:
     return distances
 
 
+def _list_shared_bits(column: pa.Array) -> NDArray[np.int64] | None:
+    """Return the bits of each value that rows may share, in a dictionary or as a view, without these; None of other types."""
+    if pt.is_dictionary(column.type):
+        values, indices = column.dictionary, column.indices
+        bits = np.append(np.diff(_bits_before(values, np.arange(len(values) + 1))), 0)
+        places = indices.fill_null(0) if indices.null_count else indices
+        found: NDArray[np.int64] = bits.take(places.to_numpy(zero_copy_only=False), mode="clip")
+        if indices.null_count:
+            found[indices.is_null().to_numpy(zero_copy_only=False)] = 0
+        return found
+    if column.type.id not in _VIEWS:
+        return None
+    # Views of 16 bytes each, which begin with the length.
+    views = np.frombuffer(column.buffers()[1] or b"", np.int32)[4 * column.offset :: 4][: len(column)]
+    return (np.maximum(views, 0) + np.int64(_OFFSETS[pa.large_string().id].itemsize)) * 8
+
+
 def _value_bits(column: pa.Array) -> int:
-    kind = column.type
     try:
-        if not pa.types.is_dictionary(kind):
-            return int(kind.bit_width)
+        return int(column.type.bit_width)
     except ValueError:
-        pass
-    return 8 * int(column.nbytes) // max(1, len(column))
+        return 8 * int(column.nbytes) // max(1, len(column))
 
 
 def split_path(path: str, columns: Sequence[str]) -> tuple[str, list[str]]:

@@ -116,8 +116,21 @@ def test_sizes_are_those_of_slices():
         assert_counted(batch.slice(start, count))
 
 
+@pytest.mark.parametrize("width", [1, 2], ids=["value", "list"])
+def test_values_that_rows_share_count_in_each(width: int):
+    texts = ["x", "yyy" * 9, None, "zz" * 50] * 30
+    dense = pa.array(texts, pa.large_string())
+    for shared in (dense.dictionary_encode(), dense.cast(pa.string_view())):
+        values, same = shared, dense
+        if width > 1:
+            values, same = (pa.FixedSizeListArray.from_arrays(one, width) for one in (values, same))
+        batches = [pa.record_batch({"a": one}).slice(3) for one in (values, same)]
+        found, wanted = (count_bytes_before(one, np.arange(one.num_rows + 1)) for one in batches)
+        assert found == pytest.approx(wanted, abs=8 * len(texts) // 2)
+
+
 def test_a_size_that_cannot_be_told_by_offsets_is_shared_among_the_rows():
-    batch = pa.record_batch({"a": pa.array(["x" * 20, "y" * 30] * 50, pa.string_view())})
+    batch = pa.record_batch({"a": pa.array([list(range(20)), list(range(30))] * 50, pa.list_view(pa.int8()))})
     assert count_bytes_before(batch, np.array([50, 100])).tolist() == pytest.approx(
         [batch.nbytes / 2, batch.nbytes], abs=8
     )

@@ -184,18 +184,23 @@ def test_records_of_a_byte_stay_within_the_limit(tmp_path: Path, suffix: str):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("is_long", ["value", "text"])
+@pytest.mark.parametrize("is_long", ["value", "text", "inside"])
 def test_long_rows_behind_short_ones_with_dictionaries_stay_within_the_limit(tmp_path: Path, is_long: str):
     values = pa.array(
-        ["short", *(f"{number:05}" * (1000 if is_long == "value" else 1) for number in range(200))]
+        ["short", *(f"{number:05}" * (1 if is_long == "text" else 1000) for number in range(200))]
     )
-    schema = pa.schema({"value": pa.dictionary(pa.int32(), pa.string()), "text": pa.string()})
+    kind = pa.dictionary(pa.int32(), pa.string())
+    if is_long == "inside":
+        kind = pa.struct({"value": kind})
+    schema = pa.schema({"value": kind, "text": pa.string()})
     with pa.ipc.new_file(tmp_path / "in.arrow", schema) as writer:
         for number in range(8):
             rows = 50_000 if number < 4 else 5000
             index = np.zeros(rows, np.int32) if number < 4 else np.arange(rows, dtype=np.int32) % 200 + 1
             texts = ["x" * (5000 if is_long == "text" and number >= 4 else 5)] * rows
             column = pa.DictionaryArray.from_arrays(pa.array(index), values)
+            if is_long == "inside":
+                column = pa.StructArray.from_arrays([column], ["value"])
             writer.write_batch(pa.record_batch([column, pa.array(texts)], schema=schema))
     report = shuffle_in_child(
         [tmp_path / "in.arrow"], tmp_path / "out.arrow", memory=128 * MB, seed=0, workers=2

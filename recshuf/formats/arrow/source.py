@@ -22,7 +22,7 @@ from recshuf.formats.parquet.metadata import adopt, read_metadata, settle, settl
 from recshuf.formats.parquet.types import dense_schema, dense_type, fit_index, leaf_types
 from recshuf.formats.parquet.union import SchemaUnion, columns_of, pick_columns
 from recshuf.interfaces import InputSummary, RowFragment, Source, TableDecoder, open_raw
-from recshuf.records.arrays import count_bytes, has_offsets, is_bytes, view_offsets
+from recshuf.records.arrays import count_bytes, count_bytes_before
 from recshuf.records.batch import concat_batches
 from recshuf.records.conforming import conform
 from recshuf.storage.reading.local import read_head
@@ -193,8 +193,7 @@ def _measure(
 ) -> Iterator[tuple[pa.RecordBatch, int, NDArray[np.int64] | None]]:
     """Yield batches with their bytes, or pieces with the bytes in native form before each row, and of all, if columns share values.
 
-    Later rows may be longer. Bytes are those of buffers, as offsets are not checked yet, but a caller's may hold more. Dictionaries
-    and views inside of other types do not count.
+    Later rows may be longer. Bytes are those of buffers, as offsets are not checked yet, but a caller's may hold more.
     """
     for batch in batches:
         alone = batch.select([at for at in others if at < batch.num_columns]) if shared else batch
@@ -202,38 +201,15 @@ def _measure(
         if not shared:
             yield batch, own, None
             continue
-        known = [
-            np.append(_find_lengths(column.dictionary), 0) if pt.is_dictionary(column.type) else None
-            for column in map(batch.column, shared)
-        ]
-        for start in range(0, batch.num_rows, _DENSE_ROWS):
-            piece = batch.slice(start, _DENSE_ROWS)
-            before = np.arange(piece.num_rows + 1, dtype=np.int64) * own // batch.num_rows
-            for column, lengths in zip(map(piece.column, shared), known, strict=True):
-                sizes = _find_lengths(column) if lengths is None else _take_lengths(column, lengths)
-                before[1:] += np.cumsum(np.maximum(sizes, 0), dtype=np.int64)
-            yield piece, 0, before
-
-
-def _take_lengths(column: pa.DictionaryArray, lengths: NDArray[np.integer]) -> NDArray[np.integer]:
-    indices = column.indices.fill_null(0) if column.null_count else column.indices
-    found: NDArray[np.integer] = lengths.take(indices.to_numpy(zero_copy_only=False), mode="clip")
-    if column.null_count:
-        found[column.is_null().to_numpy(zero_copy_only=False)] = 0
-    return found
-
-
-def _find_lengths(array: pa.Array) -> NDArray[np.integer]:
-    """Return the bytes of each value of text or bytes; of other values 0."""
-    if not is_bytes(array.type):
-        return np.zeros(len(array), np.int32)
-    if pt.is_fixed_size_binary(array.type):
-        return np.full(len(array), array.type.byte_width, np.int32)
-    if has_offsets(array.type):
-        return np.diff(view_offsets(array))
-    # Views of 16 bytes each, which begin with the length.
-    views = np.frombuffer(array.buffers()[1] or b"", np.int32)
-    return views[4 * array.offset :: 4][: len(array)]
+        columns = batch.select(shared)
+        columns.validate()
+        # The bytes of all values of a dictionary are found for each piece.
+        dictionaries = [column.dictionary for column in columns.columns if pt.is_dictionary(column.type)]
+        step = max([_DENSE_ROWS, *map(len, dictionaries)])
+        for start in range(0, batch.num_rows, step):
+            piece = batch.slice(start, step)
+            rows = np.arange(piece.num_rows + 1)
+            yield piece, 0, count_bytes_before(piece.select(shared), rows) + rows * own // batch.num_rows
 
 
 def _unite_dictionaries(
@@ -381,10 +357,10 @@ def _describe(file: InputFile, is_file: bool, schema: pa.Schema, rows: int, *siz
 
 
 def _list_dictionaries(schema: pa.Schema, options: ReadOptions) -> list[int]:
-    """Return the places of chosen columns that are dictionaries."""
+    """Return the places of chosen columns that are dictionaries, or have some inside."""
     names = schema.names if options.columns is None else options.columns
     fields = enumerate(schema)
-    return [at for at, field in fields if pt.is_dictionary(field.type) and field.name in names]
+    return [at for at, field in fields if _has_dictionary(field.type) and field.name in names]
 
 
 def _scan(
@@ -406,9 +382,10 @@ def _scan(
     for batch in _read_batches(file, is_file=is_file, columns=only):
         counts.append(batch.num_rows)
         for column, values in zip(columns, batch.columns, strict=False):
-            found = values.dictionary
-            found.validate(full=True)  # to compare what is damaged reads beyond its buffers
-            known.add(column, found, file.name)
+            if pt.is_dictionary(values.type):
+                found = values.dictionary
+                found.validate(full=True)  # to compare what is damaged reads beyond its buffers
+                known.add(column, found, file.name)
         for _, _, before in _measure([batch], range(len(columns)), (), is_held=False):
             byte_count += 0 if before is None else int(before[-1])
     return byte_count
@@ -416,13 +393,10 @@ def _scan(
 
 def _count_dense(batch: pa.RecordBatch) -> int:
     """Return the bytes of a batch in native form, without columns that cannot be shuffled."""
-    columns = [column for column in batch.columns if _find_odd(column.type) is None]
-    rows = _DENSE_ROWS if any(_has_dictionary(column.type) for column in columns) else max(1, batch.num_rows)
-    size = 0
-    for start in range(0, batch.num_rows if columns else 0, rows):
-        dense = [conform(column.slice(start, rows), dense_type(column.type)) for column in columns]
-        size += count_bytes(pa.RecordBatch.from_arrays(dense, [""] * len(dense)))
-    return size
+    known = batch.select([at for at, kind in enumerate(batch.schema.types) if _find_odd(kind) is None])
+    return sum(
+        count_bytes(known.slice(start, _DENSE_ROWS)) for start in range(0, batch.num_rows, _DENSE_ROWS)
+    )
 
 
 def _measure_row(batch: pa.RecordBatch) -> float:

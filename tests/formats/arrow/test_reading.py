@@ -16,6 +16,7 @@ import pytest
 import recshuf
 from recshuf.errors import InputError, MemoryLimitError, RecshufWarning, UsageError
 from recshuf.formats.arrow import FORMAT
+from recshuf.formats.objects import name_table
 from recshuf.interfaces import InputFile, ReadOptions
 from recshuf.records import conforming
 from tests.support.effort import some
@@ -246,6 +247,43 @@ def test_rows_that_grow_are_read_by_their_own_bytes(tmp_path: Path, stream: bool
     sizes = [sum(batch.nbytes for batch in part.batches()) for part in source.fragments(0, block, 1 << 20)]
     assert sum(sizes) >= table.nbytes
     assert max(sizes) < 1.5 * block
+
+
+SHORT, LONG = ["x"] * 700, [f"{n % 20:010}" * 100 for n in range(2000)]
+WORDS = pa.chunked_array([pa.array(part).dictionary_encode() for part in (SHORT, LONG)]).unify_dictionaries()
+SHARED = {
+    "value": lambda words: words,
+    "null": lambda words: pa.DictionaryArray.from_arrays(
+        pa.array([None if n % 3 else place for n, place in enumerate(words.indices.to_pylist())], pa.int16()),
+        words.dictionary,
+    ),
+    "list": lambda words: pa.ListArray.from_arrays(pa.array(range(len(words) + 1), pa.int32()), words),
+    "fixed list": lambda words: pa.FixedSizeListArray.from_arrays(words, 1),
+    "struct": lambda words: pa.StructArray.from_arrays([words], ["word"]),
+    "map": lambda words: pa.MapArray.from_arrays(
+        pa.array(range(len(words) + 1), pa.int32()), pa.array(range(len(words))), words
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", SHARED)
+@pytest.mark.parametrize("form", ["file", "table", "views"])
+def test_rows_that_share_values_are_read_by_the_bytes_of_these(tmp_path: Path, kind: str, form: str) -> None:
+    """In a dictionary, or as views that a program holds, at any depth."""
+    words = [pa.array(WORDS.chunk(0).dictionary).take(part.indices) for part in WORDS.chunks]
+    if kind != "null" and form == "views":
+        chunks = [SHARED[kind](part.cast(pa.string_view())) for part in words]
+    else:
+        chunks = [SHARED[kind](part) for part in WORDS.chunks]
+    block, table = 1 << 16, pa.table({"n": pa.array(range(2700)), "shared": pa.chunked_array(chunks)})
+    if form == "file":
+        file = InputFile("in.arrow", write(tmp_path / "in.arrow", table, chunk=1000))
+    else:
+        file = InputFile("table", None, table=name_table(table, 0).table)
+    source = FORMAT.open_source([file], ReadOptions())
+    parts = [list(part.batches()) for part in source.fragments(0, block, 1 << 20)]
+    assert sum(batch.num_rows for part in parts for batch in part) == 2700
+    assert max(sum(batch.nbytes for batch in part) for part in parts) < 1.5 * block
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -180,7 +180,8 @@ class ArrowSource(Source):
 
     def _choose_layout(self, declared: pa.Schema, dictionaries: dict[int, pa.Array]) -> ArrowLayout:
         first = next((file for file in self._files if file.file.table is None), self._files[0])
-        row_bytes = max(1.0, max(file.row_bytes for file in self._files))
+        # Rows are written in another order than the first ones, which may be shorter than most.
+        row_bytes = max(1.0, *(max(one.row_bytes, one.byte_count / max(1, one.rows)) for one in self._files))
         rows = min(max(file.batch_rows for file in self._files), int(MOST_BATCH_BYTES / row_bytes) or 1)
         documents = {} if first.is_file else read_documents(file.file for file in self._files)
         return ArrowLayout(

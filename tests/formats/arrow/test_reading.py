@@ -17,7 +17,7 @@ import recshuf
 from recshuf.errors import InputError, MemoryLimitError, RecshufWarning, UsageError
 from recshuf.formats.arrow import FORMAT
 from recshuf.formats.objects import name_table
-from recshuf.interfaces import InputFile, ReadOptions
+from recshuf.interfaces import InputFile, ReadOptions, Stamp
 from recshuf.records import conforming
 from tests.support.effort import some
 from tests.support.formats.file_suite import refused
@@ -247,6 +247,18 @@ def test_rows_that_grow_are_read_by_their_own_bytes(tmp_path: Path, stream: bool
     sizes = [sum(batch.nbytes for batch in part.batches()) for part in source.fragments(0, block, 1 << 20)]
     assert sum(sizes) >= table.nbytes
     assert max(sizes) < 1.5 * block
+
+
+def test_the_memory_of_a_batch_that_is_written_is_that_of_rows_from_everywhere(tmp_path: Path) -> None:
+    """The first rows may be shorter than most."""
+    path, table = tmp_path / "in.arrow", pa.table({"text": ["x"] * 2000 + ["y" * 1000] * 2000})
+    with pa.ipc.new_file(path, table.schema) as writer:
+        writer.write_table(table[:2000])
+        writer.write_table(table[2000:], max_chunksize=100)
+    stamp = Stamp.of(path.stat())
+    layout = FORMAT.open_source([InputFile("in.arrow", path, stamp=stamp)], ReadOptions()).layout
+    assert layout.batch_rows == 2000
+    assert layout.batch_bytes == pytest.approx(2000 * table.nbytes / 4000, rel=0.1)
 
 
 SHORT, LONG = ["x"] * 700, [f"{n % 20:010}" * 100 for n in range(2000)]

@@ -169,10 +169,11 @@ def _bits_before(column: pa.Array, rows: Rows) -> Rows:
         values = column.values.slice(column.offset * kind.list_size)
         return _bits_before(values, rows * kind.list_size) + validity
     if not has_offsets(kind):
-        shared = _list_shared_bits(column)
-        if shared is not None:
-            return np.concatenate(([0], np.cumsum(shared)))[rows] + validity
-        return rows * _value_bits(column) + validity
+        if (shared := _list_shared_bits(column)) is None:
+            return rows * _value_bits(column) + validity
+        before = np.zeros(len(column) + 1, np.int64)
+        np.cumsum(shared, out=before[1:])
+        return before[rows] + validity
     offsets = view_offsets(column)
     inner = _from_first(offsets, rows)
     if is_variable_list(kind) or types.is_map(kind):

@@ -140,7 +140,8 @@ class QuoteScanner:
         """
         _, begins, ends = _find_odd_runs(np.flatnonzero(data == self._quote))
         toggles = self._starts_at(data, begins, State())
-        known = ends[~toggles & (begins > 0) & (ends < data.size)]  # the last run may go on behind `data`
+        # The first run may toggle, and the last one go on behind `data`.
+        known = ends[~toggles & (ends < data.size)]
         return int(known[0]) if known.size else -1
 
     def _scan(self, piece: Bytes, state: State, mask: Mask, other: Mask) -> tuple[Positions, State]:

@@ -300,8 +300,6 @@ def _find_ranges(
                 state = behind
             if at + data.size - begin > limit.max_bytes:
                 raise limit.exceeded(begin)
-        if state.is_quoted:
-            raise _refuse_unclosed(lines, begin)
         return file.size
 
     try:

@@ -42,8 +42,8 @@ def test_a_quote_that_is_open_at_the_end_is_named_by_its_line(tmp_path: Path, na
     for rest in (b'"', b'"\n', b'"open\n1,2\n', b'"' + b"x\n" * 2000):
         content = b'a,b\n1,"2\n3"\n' * 20 + b"4," + rest
         file = give(tmp_path / name, gzip.compress(content) if name.endswith(".gz") else content)
-        for block_bytes in (7, 100, 1 << 20):
-            source = FORMAT.open_source([file], reading_csv(delimiter=b","))
+        for block_bytes, header_lines in ((7, 1), (100, 0), (1 << 20, 1)):
+            source = FORMAT.open_source([file], reading_csv(delimiter=b",", header=header_lines))
             with pytest.raises(InputError, match=r"line 61: a quoted field .* is not closed; close it"):
                 read_input(source, 0, block_bytes)
 

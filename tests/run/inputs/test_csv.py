@@ -49,7 +49,7 @@ def shuffle_both_ways(paths: list[Path], output: Path, **options: Any) -> bytes:
 BLANK = [
     (b"id,x\n1,a\n\n2,b\n\n", [b"1,a\n", b"2,b\n"]),
     (b"id,x\r\n1,a\r\n2,b\r\n\r\n\r\n", [b"1,a\r\n", b"2,b\r\n"]),
-    (b'id,x\n1,"a\n\nb"\n\n\n', [b"\n", b'1,"a\n', b'b"\n']),
+    (b'id,x\n1,"a\n\nb" \n\n\n', [b"\n", b'1,"a\n', b'b" \n']),
     (b"x\n1\n\n", [b"\n", b"1\n"]),
 ]
 
@@ -75,9 +75,16 @@ def test_line_ends_and_marks_of_several_inputs_become_those_of_the_first(tmp_pat
         assert made.startswith(header)
         records = [b"1,a", b"3,d", b"4,e", b'2,"b\r\nc"']
         assert sorted(made) == sorted(header + end.join(records) + end)
-    for first, second in ((b"id,x", b"id,x\r\n1,a\r\n"), (b"\xef\xbb\xbfid,x\n1,a\n", b"id,x\n")):
+    for first, second in (
+        (b"id,x", b"id,x\r\n1,a\r\n"),
+        (b"\xef\xbb\xbfid,x\n1,a\n", b"id,x\n"),
+        (b"# one\nid,2020\nxx,5\n", b"# two\nid,2020\n"),
+    ):
         made = shuffle_both_ways(write_all(tmp_path, [first, second]), tmp_path / f"{len(first)}.csv")
         assert made == max(first, second, key=len)
+    paths = write_all(tmp_path, [b"id,x\n1,a\n", b"id,x\r\n1,a\r\n"] * 20)  # some are read together
+    recshuf.shuffle(paths, tmp_path / "many.csv", workers=1)
+    assert (tmp_path / "many.csv").read_bytes() == b"id,x\n" + b"1,a\n" * 40
 
 
 @pytest.mark.parametrize("to", ["jsonl", "parquet"])
@@ -206,6 +213,8 @@ REFUSED: dict[str, tuple[list[bytes], str, dict[str, Any], str]] = {
     "chosen column missing": ([b"id,t\n1,a\n2\n"], "out.csv", {"columns": "t"}, "the record '2' has 1 field, and the first one 2; correct it"),
     "too few fields": ([b"a,b\nx,y\nz\n"], "out.parquet", {}, r"in0\.csv: record 2: has 1 field, and the first record has 2"),
     "decimal behind a bad record": ([b"id,x\n1,\r2\n2,123\n"], "out.jsonl", {"schema": {"id": "int8", "x": "decimal128(3, 2)"}}, r"in0.csv: record 2: column 'x': .*123"),
+    "number behind a bad record": ([b"id,x\n1,\r2\n2,z\n"], "out.jsonl", {"schema": {"id": "int8", "x": "int8"}}, r"in0.csv: record 2: column 'x': .*'z'"),
+    "odd quote in small inputs": ([b"id,x\n1,a\n"] * 37 + [b'id,x\n1,"a\nb"c\n'], "out.csv", {"workers": 1}, r"in37.csv: text follows the quote"),
     "value of another type": ([b"id,x\n1,a\n", b"x,y,id\nc,0.5,3\n"], "out.jsonl", {"schema": {"id": "int8", "x": "string", "y": "int8"}}, r"in1.csv: record 1: column 'y': .*invalid value '0.5'"),
 }  # fmt: skip
 

@@ -184,14 +184,17 @@ def test_whole_copies_of_a_stream_are_taken_and_many_copies_are_told(tmp_path: P
         recshuf.shuffle(path, tmp_path / "out.txt", copies=[5.5])
 
 
-@pytest.mark.parametrize("copies", [[2, 3], ["0.5", 2]])
-def test_a_conversion_of_copies_is_resumed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, copies: list[Any]
+@pytest.mark.parametrize("feature", [{"copies": [2, 3]}, {"copies": ["0.5", 2]}, {"dedup": "record"}])
+def test_a_conversion_of_copies_or_of_first_records_is_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, feature: dict[str, Any]
 ):
     """Finished inputs are read again for their types, each record once."""
     spill(monkeypatch)
     inputs = make_inputs(tmp_path / "in", "jsonl", [30, 20])
-    options = {"copies": copies, "to": "parquet"}
+    if "dedup" in feature:
+        for path in inputs:
+            path.write_bytes(2 * path.read_bytes())
+    options = feature | {"to": "parquet"}
     run(inputs, tmp_path / "whole", **options)
     run_and_die(1, inputs, tmp_path / "out", **options)
     run(inputs, tmp_path / "out", resume=True, **options)

@@ -303,3 +303,5 @@ def test_what_a_loader_refuses_and_takes(store: Path, tmp_path: Path) -> None:
     )
     assert sorted(ids_of(loader)) == list(range(100))
     assert len(list((tmp_path / "near").glob("recshuf-regions/*/*.*/*"))) == 2
+    sent = pickle.loads(pickle.dumps(RegionCache(tmp_path / "near", 10**6)))
+    assert sent.most_bytes == 10**6

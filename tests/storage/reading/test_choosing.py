@@ -120,7 +120,11 @@ def test_data_that_would_be_left_out_is_refused_with_a_pattern(put: Callable[...
 
 NONE: dict[str, tuple[Files, str | None, str]] = {
     "documents": ({"README.txt": b"x"}, "jsonl", "holds no jsonl files, only .*README.txt; "),
-    "others": ({"a.dat": ONE, "b.dat": ONE}, None, r"only \S*a.dat, \S*b.dat; .* as '?\S*/in/\*'?$"),
+    "others": (
+        dict.fromkeys(["a.dat", "b.dat", "c.dat", "d.dat"], ONE),
+        None,
+        r"only \S*a.dat, \S*b.dat, \S*c.dat and 1 more; .* as '?\S*/in/\*'?$",
+    ),
     "of another format": ({"a.csv": ONE, "b.json": LINES}, "parquet", "no parquet files, only .*a.csv"),
     "saved to disk": (SAVED, "parquet", r"holds no parquet files, only \S+/data.arrow"),
     "a JSON array": ({"a.json": ARRAY}, "jsonl", "holds no jsonl files, only .*a.json"),

@@ -82,9 +82,13 @@ def test_line_ends_and_marks_of_several_inputs_become_those_of_the_first(tmp_pat
     ):
         made = shuffle_both_ways(write_all(tmp_path, [first, second]), tmp_path / f"{len(first)}.csv")
         assert made == max(first, second, key=len)
-    paths = write_all(tmp_path, [b"id,x\n1,a\n", b"id,x\r\n1,a\r\n"] * 20)  # some are read together
-    recshuf.shuffle(paths, tmp_path / "many.csv", workers=1)
-    assert (tmp_path / "many.csv").read_bytes() == b"id,x\n" + b"1,a\n" * 40
+    # Of many small inputs, some are read together.
+    for end, other in ((b"\n", b"\r\n"), (b"\r\n", b"\n")):
+        header, record = b"id,x", b"1,a"
+        first = header + end + record + end
+        contents = [first, header + other + record + other + record + end] * 20
+        recshuf.shuffle(write_all(tmp_path, contents), tmp_path / "many.csv", workers=1, overwrite=True)
+        assert (tmp_path / "many.csv").read_bytes() == first + (record + end) * 59
 
 
 @pytest.mark.parametrize("to", ["jsonl", "parquet"])

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -28,6 +29,8 @@ from torch.utils.data import DataLoader, IterableDataset
 import recshuf
 from recshuf.torch import PileDataLoader, PileDataset
 from recshuf.train.loader import PileLoader
+from tests.support.formats.format_tools import find_open_files
+from tests.support.processes.command_line import DEADLINE
 from tests.support.stores import training_process
 from tests.support.stores.small_stores import batch_ids, write
 
@@ -56,8 +59,11 @@ def make_loader(store: Path, state: str | None = None, method: str = "fork") -> 
 
 def list_workers() -> list[psutil.Process]:
     """Return the loaders' workers among the descendants of this process."""
-    children = psutil.Process().children(recursive=True)
-    return [one for one in children if one.name() == "pt_data_worker"]
+    found = []
+    for one in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):  # it has just ended
+            found += [one] * (one.name() == "pt_data_worker")
+    return found
 
 
 def list_leftovers() -> set[str]:
@@ -65,17 +71,16 @@ def list_leftovers() -> set[str]:
     gc.collect()
     threads = {one.name for one in threading.enumerate() if one.name.startswith("recshuf")}
     maps = {line for line in Path("/proc/self/maps").read_text().splitlines() if "memfd:recshuf" in line}
-    files = {str(one.readlink()) for one in Path("/proc/self/fd").iterdir() if one.is_symlink()}
-    maps |= {name for name in files if "memfd:recshuf" in name}
+    maps |= {str(path) for path in find_open_files(Path("/")) if "memfd:recshuf" in path.name}
     return threads | maps | {name for name in os.listdir(SHARED) if not is_of_others(name)}
 
 
 def is_of_others(name: str) -> bool:
     """Tell whether a file in shared memory may be that of a program that runs beside this one."""
-    if name.startswith("sem."):  # names of semaphores tell nothing
-        return True
     found = re.match(r"torch_(\d+)_", name)
-    if found is None or not psutil.pid_exists(int(found[1])):
+    if found is None:  # other names tell nothing
+        return True
+    if not psutil.pid_exists(int(found[1])):
         return False
     me = psutil.Process()
     return int(found[1]) not in {one.pid for one in (me, *me.children(recursive=True))}
@@ -95,7 +100,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def nothing_is_left(store: Path) -> Iterator[None]:
     before = list_leftovers()
     yield
-    assert not psutil.wait_procs(list_workers(), timeout=20)[1]
+    assert not psutil.wait_procs(list_workers(), timeout=DEADLINE)[1]
     assert list_leftovers() <= before
     for path in store.rglob("*"):  # no process reads the store
         if path.is_file():
@@ -134,7 +139,7 @@ def train_and_die(store: Path, method: str, count: int, *state: str) -> list[tup
         lines = [json.loads(line) for line in islice(trainer.stdout, count)]
         children = psutil.Process(trainer.pid).children(recursive=True) if len(lines) == count else []
         trainer.kill()
-    assert not psutil.wait_procs(children, timeout=20)[1]
+    assert not psutil.wait_procs(children, timeout=DEADLINE)[1]
     return [(ids, json.dumps(latest)) for ids, latest in lines]
 
 

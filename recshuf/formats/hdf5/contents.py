@@ -87,19 +87,25 @@ def check_stamp(file: h5py.File, name: str, stamp: Stamp) -> None:
         raise InputError(name, "changed while it was read", remedy="run again when nobody writes to it")
 
 
-@contextmanager
-def reading(name: str, place: str | None = None) -> Iterator[None]:
-    """Turn errors inside the context into an `InputError` that names the input and the place."""
-    try:
-        yield
-    except RecshufError:
-        raise
-    except _FAILURES as error:
+class reading:  # noqa: N801 - called like the functions of contextlib
+    """A context that turns errors inside into an `InputError` that names the input and the place.
+
+    From a generator's, newer Pythons would keep the error, and the open file it refers to, until garbage is collected.
+    """
+
+    def __init__(self, name: str, place: str | None = None) -> None:
+        self._name, self._place = name, place
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if isinstance(error, RecshufError) or not isinstance(error, _FAILURES):
+            return
         said = " ".join(str(error).split()) or type(error).__name__
         # h5py gives the number of an error of the system, for a `KeyError` in the text alone, and none for damage.
         is_of_system = isinstance(error, OSError) and error.errno
         kind = UnavailableInputError if is_of_system or _SYSTEM_ERROR.search(said) else InputError
-        raise kind(name, f"cannot be read as HDF5 ({said})", place=place) from error
+        raise kind(self._name, f"cannot be read as HDF5 ({said})", place=self._place) from error
 
 
 def open_file(input_file: InputFile, stream: type[ObjectStream] = ObjectStream) -> h5py.File:

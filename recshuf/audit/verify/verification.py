@@ -139,8 +139,9 @@ class VerifyReport(Report):
 def verify_job(job: Job, progress: Progress, inputs: RecordSet | None = None) -> VerifyReport:
     """Compare the records of a job's output with those of its inputs, in whatever order and shards.
 
-    Every file is read once, and once more if records differ. JSONL inputs of a conversion without a schema are read
-    once more to infer it. `inputs` are those of the job if they are open already.
+    Every file is read once, and once more if records differ. JSONL and CSV inputs of a conversion without a
+    schema are so, too, if a record does not fit the types of the first ones. `inputs` are those of the job if they
+    are open already.
     """
     started = time.perf_counter()
     if job.output is None or not job.inputs or "-" in (*job.inputs, job.output):

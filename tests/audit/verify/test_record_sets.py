@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import h5py
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import recshuf
 from recshuf.errors import InputError, UsageError
 from recshuf.output.manifest import manifest_path
 from tests.support.formats.line_comparisons import LINES, append, write_lines
-from tests.support.small_runs import Listener
+from tests.support.small_runs import Listener, infer_from_few
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -180,3 +182,16 @@ def test_csv_outputs_that_show_too_few_records_are_read_as_their_inputs_are(tmp_
     (tmp_path / "in.csv").write_text("id;a,b,c\n" + "".join(records))
     recshuf.shuffle(tmp_path / "in.csv", tmp_path / "out.csv", seed=1, head_count=1, verify=True)
     assert (tmp_path / "out.csv").read_text() == 'id;a,b,c\n1;x,y,"\n'
+
+
+@pytest.mark.parametrize("line", [b"null", b'{"a": "\xff"}'])
+def test_bad_lines_are_found_behind_those_that_tell_the_types(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: bytes
+) -> None:
+    for place in range(3):
+        (tmp_path / f"{place}.jsonl").write_bytes(b'{"a": "x"}\n' * 20 + (line + b"\n") * (place == 2))
+    pq.write_table(pa.table({"a": ["x"] * 60 + [None]}), tmp_path / "out.parquet")
+    for use in (lambda _: None, infer_from_few):
+        use(monkeypatch)
+        with pytest.raises(InputError, match=r"2\.jsonl: line 21: is not (a JSON object|valid UTF-8)"):
+            recshuf.verify([tmp_path / f"{place}.jsonl" for place in range(3)], tmp_path / "out.parquet")

@@ -144,34 +144,39 @@ def _match_by_content(job: Job, output: str, progress: Progress, id_column: str 
     job_of_id = _read_only(job, id_column)
     stores = open_stores(job_of_id, progress)
     inputs = open_inputs(job_of_id, stores, progress, output)
-    comparison = open_comparison(
-        job_of_id, output, manifest, progress, inputs, stores, as_tables=id_column is not None
-    )
-    if comparison.output is None:
-        raise InputError(output, "holds none of the files that its manifest names")
-    if id_column is not None:
-        for reader in comparison.readers:
-            reader.infer_schema()
-    elif difference := comparison.compare_schemas():
-        raise UsageError(f"the records cannot be compared: schemas: {difference}; give --id COLUMN")
-    key = HashKey()
-    before, after = (_sample_hashes(reader, job, id_column, key) for reader in comparison.readers)
-    check_unchanged(file for reader in comparison.readers for file in reader.record_set.files)
-    file_count = len(comparison.inputs.record_set.files)
-    return match_records(before, after, file_count, np.random.default_rng(SEED))
+    key, as_tables = HashKey(), id_column is not None
+
+    def match() -> Matching:
+        comparison = open_comparison(
+            job_of_id, output, manifest, progress, inputs, stores, as_tables=as_tables
+        )
+        if comparison.output is None:
+            raise InputError(output, "holds none of the files that its manifest names")
+        difference = None if as_tables else comparison.compare_schemas()
+        if difference:
+            raise UsageError(f"the records cannot be compared: schemas: {difference}; give --id COLUMN")
+        before, after = (_sample_hashes(reader, job, id_column, key) for reader in comparison.readers)
+        check_unchanged(file for reader in comparison.readers for file in reader.record_set.files)
+        return match_records(before, after, len(inputs.files), np.random.default_rng(SEED))
+
+    return inputs.try_prefix(match)
 
 
 def _match_by_provenance(job: Job, progress: Progress) -> Matching:
     reader = open_tables(job, progress, (FILE_COLUMN, ROW_COLUMN))
-    sample, provenance = BottomKSample.within(job.memory_bytes), ProvenanceReader()
 
-    def visit(table: pa.RecordBatch, file: int, first_row: int) -> None:
-        values, priorities = provenance.read(table)
-        sample.add(pa.array(values), priorities, file, first_row)
+    def match() -> Matching:
+        sample, provenance = BottomKSample.within(job.memory_bytes), ProvenanceReader()
 
-    reader.read_tables(visit)
-    check_unchanged(reader.record_set.files)
-    return provenance.match_records(sample, job.inputs[0])
+        def visit(table: pa.RecordBatch, file: int, first_row: int) -> None:
+            values, priorities = provenance.read(table)
+            sample.add(pa.array(values), priorities, file, first_row)
+
+        reader.read_tables(visit)
+        check_unchanged(reader.record_set.files)
+        return provenance.match_records(sample, job.inputs[0])
+
+    return reader.record_set.try_prefix(match)
 
 
 def sample_column(job: Job, progress: Progress, column: str, sample_count: int = 1) -> BottomKSample:
@@ -182,13 +187,18 @@ def sample_column(job: Job, progress: Progress, column: str, sample_count: int =
             with suppress(InputError):  # nothing else of it is wanted
                 _warn_of_groups(name, read_manifest(job, name), progress)
     reader = open_tables(_read_only(job, column), progress)
-    sample = BottomKSample.within(job.memory_bytes, sample_count)
 
-    def visit(table: pa.RecordBatch, file: int, first_row: int) -> None:
-        priorities = draw_keys(SEED, [(file, first_row, table.num_rows)])
-        sample.add(find_value(table, column), priorities, file, first_row)
+    def read() -> BottomKSample:
+        sample = BottomKSample.within(job.memory_bytes, sample_count)
 
-    reader.read_tables(visit)
+        def visit(table: pa.RecordBatch, file: int, first_row: int) -> None:
+            priorities = draw_keys(SEED, [(file, first_row, table.num_rows)])
+            sample.add(find_value(table, column), priorities, file, first_row)
+
+        reader.read_tables(visit)
+        return sample
+
+    sample = reader.record_set.try_prefix(read)
     check_unchanged(reader.record_set.files)
     if sample.kept < min(sample.records, MIN_RECORDS):
         raise MemoryLimitError(

@@ -113,17 +113,13 @@ class RecordReader:
                 break
         self.plan = max(plans, key=lambda plan: plan.block_bytes, default=self.plan)
 
-    def infer_schema(self, *, from_prefix: bool = False) -> pa.Schema | None:
-        """Return the schema of the tables; reads all records if no file states it. None without a decoder.
-
-        With `from_prefix`, the first records tell it, if the decoder can infer it from them. A later record that does not fit
-        then raises `SchemaMismatch` when it is decoded.
-        """
+    def infer_schema(self) -> pa.Schema | None:
+        """Return the schema of the tables; if no file states it, reads as many records as the set wants. None without a decoder."""
         decoder = self.record_set.decoder
         if decoder is None:
             return None
         if decoder.schema is None:
-            if from_prefix and isinstance(decoder, SupportsPrefixInference):
+            if self.record_set.wants_prefix and isinstance(decoder, SupportsPrefixInference):
                 self.record_set.is_from_prefix = not self._observe_first()
                 if self.record_set.is_from_prefix:
                     decoder.infer_from_prefix(0)
@@ -161,6 +157,8 @@ class RecordReader:
         self._read(verb, hash_and_visit)
 
     def read_tables(self, visit: VisitTable) -> None:
+        self.infer_schema()
+
         def decode_and_visit(batch: pa.RecordBatch, file: int, first_row: int) -> None:
             visit(self.record_set.decode(batch, file, first_row), file, first_row)
 
@@ -249,12 +247,8 @@ def open_comparison(
     stores: Stores,
     *,
     as_tables: bool = False,
-    from_prefix: bool = False,
 ) -> Comparison:
-    """Open the output of a job, to be compared with its inputs; `as_tables` decodes both even if of one format.
-
-    The schema is inferred `from_prefix`, if the inputs do not state it; see `RecordReader.infer_schema`.
-    """
+    """Open the output of a job, to be compared with its inputs; `as_tables` decodes both even if of one format."""
     source, key = inputs.source, HashKey()
     files = _list_output(path, manifest, job, stores, progress)
     to = job.options["to"] or (manifest.to if manifest else None)
@@ -279,7 +273,7 @@ def open_comparison(
     if not files:
         return Comparison(reader, None)
     added = (FILE_COLUMN, ROW_COLUMN) if job.options["provenance"] else manifest.added if manifest else ()
-    schema = reader.infer_schema(from_prefix=from_prefix)
+    schema = reader.infer_schema()
     if schema is not None and added:
         schema = pa.schema([*schema, *map(pa.field, added, (pa.large_string(), pa.int64()))])
     read = options_of_output(read, inputs.format, to, schema)
@@ -321,7 +315,7 @@ def open_inputs(job: Job, stores: Stores, progress: Progress, output: str | None
 
 
 def open_tables(job: Job, progress: Progress, wanted: tuple[str, ...] = ()) -> RecordReader:
-    """Open the inputs of a job as tables and infer their schema; columns other than those `wanted` may be missing."""
+    """Open the inputs of a job as tables; columns other than those `wanted` may be missing."""
     record_set = open_inputs(job, open_stores(job, progress), progress)
     name = record_set.format
     has_wanted = {*wanted} <= {*record_set.source.schema.names}
@@ -329,9 +323,7 @@ def open_tables(job: Job, progress: Progress, wanted: tuple[str, ...] = ()) -> R
         read = replace(job.read, columns=wanted)
         record_set = open_record_set("inputs", record_set.files, name, read)
     record_set.decoder = record_set.source.decoder()
-    reader = RecordReader(record_set, HashKey(), job, progress)
-    reader.infer_schema()
-    return reader
+    return RecordReader(record_set, HashKey(), job, progress)
 
 
 def _list_output(

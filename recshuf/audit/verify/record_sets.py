@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import pyarrow as pa
 
-from recshuf.errors import InputError, RecshufError, UsageError
+from recshuf.errors import InputError, RecshufError, SchemaMismatch, UsageError
 from recshuf.formats import keeps_records, load_format, open_source
 from recshuf.output.manifest import Manifest, manifest_path
 from recshuf.output.objects.place import read_object_manifest
@@ -20,7 +20,7 @@ from recshuf.storage.reading.objects import Stores
 from recshuf.storage.urls import is_url
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from recshuf.records.word_hashing import HashKey
 
 
+T = TypeVar("T")
 READING_SHARE = 0.6
 """Share of a memory limit for reading: batches, their decoding and hashing."""
 _RECORD_BYTES = 128
@@ -76,6 +77,8 @@ class RecordSet:
     """Columns that are compared first, in this order."""
     nan_as_null: bool = False
     """Whether tables are compared with NaN and infinities as nulls."""
+    wants_prefix: bool = False
+    """Whether the first records are to tell the schema, if no file states it and the decoder can infer it from them."""
     is_from_prefix: bool = False
     """Whether the decoder has its schema from the first records, which others may not fit."""
     is_from_program: bool = False
@@ -91,6 +94,18 @@ class RecordSet:
 
     def find_header(self) -> bytes:
         return load_format(self.format).layout_header(self.source.layout)
+
+    def try_prefix(self, use: Callable[[], T]) -> T:
+        """Return what `use` does with the schema that the first records tell, or if others do not fit it, that of all records."""
+        self.wants_prefix = True
+        try:
+            return use()
+        except (RecshufError, SchemaMismatch):
+            if not self.is_from_prefix:
+                raise
+        self.wants_prefix = self.is_from_prefix = False
+        self.decoder = self.source.decoder()
+        return use()
 
     def observe(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> None:
         """Let the decoder infer types from a native batch."""

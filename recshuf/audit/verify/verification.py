@@ -19,7 +19,7 @@ from recshuf.audit.verify.expected import (
 )
 from recshuf.audit.verify.mismatches import INPUTS, OUTPUT, Mismatches, Search, Tally
 from recshuf.audit.verify.record_sets import read_manifest
-from recshuf.errors import RecshufError, SchemaMismatch, UsageError
+from recshuf.errors import SchemaMismatch, UsageError
 from recshuf.formats import LAST_RESORT, detect_format
 from recshuf.job.report import DownloadReport, FileReport, Report
 from recshuf.output.manifest import Manifest
@@ -154,14 +154,8 @@ def verify_job(job: Job, progress: Progress, inputs: RecordSet | None = None) ->
         inputs = open_inputs(job, stores, progress, job.output)
         if inputs.source.metadata is not None and inputs.source.metadata.differences:
             progress.warn(inputs.source.metadata.differences)
-    try:
-        found = _compare(job, job.output, manifest, mixed, progress, inputs, stores, from_prefix=True)
-    except (RecshufError, SchemaMismatch):
-        if not inputs.is_from_prefix:
-            raise
-        inputs.is_from_prefix = False
-        found = _compare(job, job.output, manifest, mixed, progress, inputs, stores, from_prefix=False)
-    return replace(found, seconds=time.perf_counter() - started)
+    compare = partial(_compare, job, job.output, manifest, mixed, progress, inputs, stores)
+    return replace(inputs.try_prefix(compare), seconds=time.perf_counter() - started)
 
 
 def _compare(
@@ -172,14 +166,9 @@ def _compare(
     progress: Progress,
     inputs: RecordSet,
     stores: Stores,
-    *,
-    from_prefix: bool,
 ) -> VerifyReport:
-    """Compare an output with the inputs of a job.
-
-    If the schema is inferred `from_prefix`, raises `SchemaMismatch`, or an error of the records, where it does not hold for all.
-    """
-    comparison = open_comparison(job, path, manifest, progress, inputs, stores, from_prefix=from_prefix)
+    """Compare an output with the inputs of a job; see `RecordSet.try_prefix` for the schema of these."""
+    comparison = open_comparison(job, path, manifest, progress, inputs, stores)
     output = comparison.output.record_set if comparison.output else None
     differences = manifest.compare_files() if manifest else []
     if manifest and output:

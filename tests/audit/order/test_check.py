@@ -6,6 +6,7 @@ import csv
 import json
 import os
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import h5py
@@ -21,8 +22,9 @@ from recshuf.audit.order.check import MOST_LABELS, find_value, order_by_value, r
 from recshuf.audit.order.matching import BottomKSample, SampledRecords, match_records
 from recshuf.audit.order.shufflers import METHODS
 from recshuf.errors import InputError, MemoryLimitError, UsageError
+from recshuf.records.provenance import FILE_COLUMN, ROW_COLUMN
 from tests.support.effort import examples
-from tests.support.small_runs import Listener
+from tests.support.small_runs import Listener, infer_from_few
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from recshuf.audit.order.check import CheckReport
     from tests.conftest import Run
 
 COUNT = 8_000
@@ -253,6 +256,39 @@ def test_columns_of_csv_are_those_of_its_header_and_records_may_span_lines(
     assert not recshuf.check(given, column="id").is_uniform
     with pytest.raises(UsageError, match="no column 'x'; there are: id, label, text"):
         recshuf.check(given, column="x")
+
+
+@pytest.mark.parametrize("last", [1999, 0.5])
+def test_types_are_those_of_the_first_records_unless_others_do_not_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: float
+) -> None:
+    rows = [{"id": row, "label": row, FILE_COLUMN: "a", ROW_COLUMN: row} for row in range(1999)]
+    rows.append({"id": 1999, "label": last, FILE_COLUMN: "a", ROW_COLUMN: 1999})
+    mixed = [*(rows[index] for index in np.random.default_rng(1).permutation(1999)), rows[-1]]
+    for name, some in (("in", rows), ("out", mixed)):
+        (tmp_path / name).mkdir()
+        for place in range(2):
+            text = "".join(f"{json.dumps(row)}\n" for row in some[place * 1000 :][:1000])
+            (tmp_path / name / f"{place}.jsonl").write_text(text)
+    pq.write_table(pa.Table.from_pylist(mixed), tmp_path / "out.parquet")
+
+    def check_all() -> tuple[list[CheckReport], list[bool]]:
+        reports, learn = [], []
+        for name, options in (
+            ("out", {"column": "label"}),
+            ("out", {"provenance": True}),
+            ("out.parquet", {"against": tmp_path / "in"}),
+            ("out.parquet", {"against": tmp_path / "in", "id_column": "label"}),
+        ):
+            listener = Listener()
+            report = recshuf.check(tmp_path / name, progress=listener, **options)
+            reports.append(replace(report, seconds=0))
+            learn.append("learn inputs" in listener.passes)
+        return reports, learn
+
+    reports, _ = check_all()
+    infer_from_few(monkeypatch)
+    assert check_all() == (reports, [last != 1999] * 4)
 
 
 def test_the_only_dataset_of_the_record_tells_the_order(tmp_path: Path, inputs: Path) -> None:

@@ -13,11 +13,11 @@ from h5py import h5, h5a, h5d, h5o, h5s, h5t
 
 from recshuf.errors import InputError
 from recshuf.formats.hdf5.chunks import SizeLimit, ValueGuard
-from recshuf.formats.hdf5.contents import content_of, read_stamp, reading
+from recshuf.formats.hdf5.contents import content_of, reading
 from recshuf.formats.hdf5.inventory import find_scalar_obstacle
 from recshuf.formats.hdf5.roles import SAME_VARIABLES, SHAPE, explain_storage, is_of_variables
 from recshuf.formats.hdf5.signs import LEAVE_OUT
-from recshuf.formats.hdf5.storage import check_access, check_chunks, read_column, read_storage
+from recshuf.formats.hdf5.storage import read_column, read_storage
 from recshuf.formats.hdf5.template import BOOKKEEPING, make_buffer, read_pieces
 from recshuf.formats.hdf5.types import (
     Kind,
@@ -33,7 +33,6 @@ from recshuf.interfaces import MetadataKey
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    import h5py
     from numpy.typing import NDArray
 
     from recshuf.formats.hdf5.contents import Contents
@@ -112,7 +111,7 @@ class Copies:
             tid = dataset.id.get_type()
             if dataset.shape is None:
                 return f"{describe_type(tid)} null"
-            self._check(dataset, path, self._byte_count)
+            self._check(path, self._byte_count)
             for _, values, _ in read_pieces(dataset.id, tid):
                 for part in _list_bytes(values):
                     digest.update(part)
@@ -120,8 +119,8 @@ class Copies:
                 self._check_size(self._byte_count)
             return f"{describe_type(tid)} {dataset.shape} {digest.hexdigest()}"
 
-    def _check(self, dataset: h5py.Dataset, path: str, held_bytes: int = 0) -> None:
-        check_access(dataset.id, path, self._name)
+    def _check(self, path: str, held_bytes: int = 0) -> None:
+        dataset = self._contents.open_checked(path)
         tid = dataset.id.get_type()
         problem = find_copy_obstacle(tid)
         if problem:
@@ -129,9 +128,8 @@ class Copies:
         column, storage = read_column(dataset.id, path), read_storage(dataset.id, path)
         own_bytes = max(prod(dataset.shape) * tid.get_size(), storage.chunk_bytes, storage.stored_bytes)
         self._check_size(held_bytes + own_bytes)
-        file = self._contents.file
-        check_chunks(dataset.id, path, self._name, read_stamp(file).size)
         if column.kind is not Kind.FIXED and not column.row_shape:
+            file = self._contents.file
             guard = ValueGuard(file, content_of(file), dataset.id, column, self._name)
             guard.check(0, dataset.shape[0], SizeLimit(self._most_bytes, "--memory"))
 
@@ -177,7 +175,7 @@ class Copies:
         """Yield the values of a scalar or a list of labels, and its attributes; raise `InputError` if it cannot be read."""
         dataset = self._contents.file[path]
         if dataset.shape:
-            self._check(dataset, path)
+            self._check(path)
         elif (problem := find_scalar_obstacle(dataset)) is not None:
             raise InputError(self._name, problem)
         is_text = dataset.id.get_type().get_class() == h5t.STRING

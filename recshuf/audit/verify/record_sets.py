@@ -155,8 +155,6 @@ class RecordSet:
         if self.is_from_prefix:
             self.observe(batch, input_index, first_row)  # checks lines of which the schema was not inferred
         try:
-            if self.is_from_prefix and (input_index or first_row):  # the first batch told the schema
-                self.observe(batch, input_index, first_row)
             return self.decoder.decode(batch)
         except (RecshufError, pa.ArrowException):
             self.observe(batch, input_index, first_row)  # raises an error that names the record

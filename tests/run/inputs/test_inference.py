@@ -169,6 +169,11 @@ def test_a_run_of_csv_gives_what_a_full_scan_gives(
     assert ("observe" in passes) == (late is not None)
     if isinstance(found, dict):
         check_verified(inputs, tmp_path / "with", "parquet", reads_twice=late is not None)
+    if late is not None and isinstance(found, dict):
+        inputs[2].write_bytes(inputs[0].read_bytes())
+        report = recshuf.verify(inputs, f"{tmp_path}/with/")
+        assert not report
+        assert report.are_compared == (late == "bytes that are no UTF-8")  # which differ in values
 
 
 @pytest.mark.usefixtures("short_prefix")
@@ -188,6 +193,7 @@ def test_what_cannot_be_held_by_the_first_records_alone_may_be_so_by_all(tmp_pat
     found, passes = shuffle(inputs, tmp_path / "out", "hdf5")
     assert passes == ["scatter", "gather", "observe", "gather"]
     assert isinstance(found, dict)
+    assert recshuf.verify(inputs, f"{tmp_path}/out/", to="hdf5").is_equal
     refused, _ = shuffle(inputs[:2], tmp_path / "refused", "hdf5")
     assert isinstance(refused, str)
 

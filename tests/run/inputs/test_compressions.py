@@ -6,6 +6,8 @@ import bz2
 import gzip
 import io
 import lzma
+import os
+import pty
 import shutil
 import subprocess
 from itertools import cycle
@@ -62,6 +64,19 @@ def test_a_compression_is_written_by_suffix_and_by_option(
     stream = OneWayWriter()
     recshuf.shuffle(plain, "-", seed=1, compression=NAMES[suffix], stdout=stream)
     assert contents == {stream.content}
+
+
+def test_compressed_records_do_not_go_to_a_terminal(tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("a\nb\n")
+    master, terminal = pty.openpty()
+    try:
+        name = os.ttyname(terminal)
+        said = rf"^{name} is a terminal, and the output is compressed \(gzip\); name a file, or give compression='none'"
+        with pytest.raises(UsageError, match=said):
+            recshuf.shuffle(tmp_path / "in.txt", name, to="text", compression="gzip")
+    finally:
+        os.close(master)
+        os.close(terminal)
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from recshuf.run import driver
 from tests.formats.webdataset.test_suite import list_members, make_tar, read_samples, read_tar
 from tests.support.effort import mostly_slow
 from tests.support.formats.file_suite import refused
+from tests.support.small_runs import change_plans
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -241,13 +242,14 @@ def test_a_run_that_goes_on_compares_the_keys_of_finished_shards(
 
 
 @pytest.mark.parametrize("name", mostly_slow(FORMATS, "ustar"))
-def test_keys_are_made_anew(tmp_path: Path, name: str) -> None:
+def test_keys_are_made_anew(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    change_plans(monkeypatch, pile_bytes=600, units_in_flight=1)  # shards of several batches
     tag = "é" * 80 if name != "ustar" else "e" * 80 + "/"
     twice = make_tar([*list_members(0, 50, tag), *list_members(0, 50, tag)], FORMATS[name])
     for part in (1, 2):
         (tmp_path / f"{part}.tar").write_bytes(twice)
     inputs = f"{tmp_path}/[12].tar"
-    recshuf.shuffle(inputs, f"{tmp_path}/out/", shards=3, seed=1, rename_keys=True, verify=True)
+    recshuf.shuffle(inputs, f"{tmp_path}/out/", shards=3, piles=64, seed=1, rename_keys=True, verify=True)
     found = [sample for path in sorted((tmp_path / "out").glob("*.tar")) for sample in read_tar(path)]
     assert len({sample.key for sample in found}) == 200
     assert found[0].key == "/shard-00000_000000000"

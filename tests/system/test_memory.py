@@ -117,7 +117,7 @@ def test_the_page_cache_of_a_group_of_processes_is_available(
         )
     (tmp_path / "proc/self").mkdir(parents=True)
     (tmp_path / "proc/self/cgroup").write_text(
-        "5:cpu:/other\n" + ("0::/" if is_new else "4:memory:/") + "user/job\n"
+        "5:cpu:/other\n" + ("0::/" if is_new else "4:cpuset,memory:/") + "user/job\n"
     )
     monkeypatch.setattr(
         memory, "Path", lambda name: tmp_path / name.lstrip("/") if "cgroup" in name else Path(name)

@@ -192,6 +192,7 @@ def test_splits_of_a_folder_are_refused_and_the_message_chooses_one(
         ["split=train/a.jsonl", "split=test/a.jsonl"],
         ["latest.jsonl", "trains.jsonl", "developers.jsonl"],
         ["a-00000-of-00002.jsonl", "b-00000-of-00002.jsonl"],
+        ["crash-test.jsonl", "a-00000-of-00002.jsonl", "b-00000-of-00002.jsonl"],
     ],
 )
 def test_other_names_are_no_splits(put: Callable[..., str], names: list[str]) -> None:

@@ -32,14 +32,14 @@ Files = dict[str, bytes]
 
 @pytest.fixture(params=["folder", "prefix"])
 def put(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Mapping[str, bytes]], str]:
-    """Return a function that makes files in a folder, or objects below a prefix, and returns its name."""
+    """Return a function that makes files in a folder, or objects below a prefix, and returns its name as a shell has it."""
 
     def put_files(files: Mapping[str, bytes]) -> str:
         for name, content in files.items():
             path = tmp_path / "in" / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
-        return str(tmp_path / "in")
+        return shlex.quote(str(tmp_path / "in"))
 
     def put_objects(files: Mapping[str, bytes]) -> str:
         bucket: Bucket = request.getfixturevalue("bucket")
@@ -111,7 +111,7 @@ LEFT_OUT: dict[str, tuple[Files, str | None, str]] = {
 )
 def test_data_that_would_be_left_out_is_refused_with_a_pattern(put: Callable[..., str], case: str) -> None:
     files, format_name, name = LEFT_OUT[case]
-    with pytest.raises(InputError, match=r"would be left out: \S+; choose with a pattern, as .") as caught:
+    with pytest.raises(InputError, match=r"would be left out: .+; choose with a pattern, as .") as caught:
         expand(put(files), format_name=format_name)
     assert caught.value.problem.endswith(name)
     pattern = str(caught.value.remedy).partition(" as ")[2]
@@ -123,10 +123,10 @@ NONE: dict[str, tuple[Files, str | None, str]] = {
     "others": (
         dict.fromkeys(["a.dat", "b.dat", "c.dat", "d.dat"], ONE),
         None,
-        r"only \S*a.dat, \S*b.dat, \S*c.dat and 1 more; .* as '?\S*/in/\*'?$",
+        r"only .*a.dat, .*b.dat, .*c.dat and 1 more; .* as '?.*/in/\*'?$",
     ),
     "of another format": ({"a.csv": ONE, "b.json": LINES}, "parquet", "no parquet files, only .*a.csv"),
-    "saved to disk": (SAVED, "parquet", r"holds no parquet files, only \S+/data.arrow"),
+    "saved to disk": (SAVED, "parquet", r"holds no parquet files, only .+/data.arrow"),
     "a JSON array": ({"a.json": ARRAY}, "jsonl", "holds no jsonl files, only .*a.json"),
 }
 
@@ -175,7 +175,8 @@ def test_splits_of_a_folder_are_refused_and_the_message_chooses_one(
         word: f"{word} ({len(found)} file" in str(caught.value) for word, found in splits.items()
     } == dict.fromkeys(splits, True)
     remedy = str(caught.value.remedy)
-    patterns, every = re.findall(r"\S*/in/[^\s,;]+", remedy.partition("; ")[0]), remedy.rpartition("give ")[2]
+    patterns = re.findall(r"'[^']*/in/[^']+'|\S*/in/[^\s,;]+", remedy.partition("; ")[0])
+    every = remedy.rpartition("give ")[2]
     chosen = [sorted(expand(pattern)) for pattern in patterns]
     assert sorted(chosen) == sorted(sorted(found) for found in splits.values())
     said: list[str] = []

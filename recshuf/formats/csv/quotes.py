@@ -57,6 +57,8 @@ class State(NamedTuple):
     is_quoted: bool = False
     toggles: bool = True
     """Whether an odd run of quotes that begins here toggles."""
+    is_closed: bool = False
+    """Whether a quote stands before it, so that one behind blanks does not."""
     odd: int = -1
     """Where, in the piece before, a quote ends a field of several lines, and other text follows; -1 if none does."""
 
@@ -190,8 +192,8 @@ class QuoteScanner:
         begin = piece.size - _count_last(piece, self._quote)
         toggles_there = bool(self._starts_at(piece, np.array([begin]), state)[0])
         if runs.size and runs[-1] == begin:
-            return State(False, bool(toggles[-1] or quoted[-2]))  # behind the end of a quoted field
-        return State(False, toggles_there)  # behind an empty quoted field, or an even run in an unquoted one
+            return State(False, bool(toggles[-1] or quoted[-2]), True)  # behind the end of a quoted field
+        return State(False, toggles_there, True)  # behind an empty quoted field, or an even run in an unquoted one
 
     def _starts_at(self, piece: Bytes, places: Positions, state: State) -> Mask:
         """Tell of ascending places whether a quote there would be at the start of a field, were it outside of quotes."""
@@ -201,6 +203,8 @@ class QuoteScanner:
             before = np.append(solid, -1)[np.searchsorted(solid, places) - 1]
         starts: Mask = self._starts_field[piece[before]]
         starts[before < 0] = state.toggles
+        if state.is_closed:
+            starts[(before < 0) & (places > 0)] = False
         return starts
 
 

@@ -193,7 +193,8 @@ class QuoteScanner:
         toggles_there = bool(self._starts_at(piece, np.array([begin]), state)[0])
         if runs.size and runs[-1] == begin:
             return State(False, bool(toggles[-1] or quoted[-2]), True)  # behind the end of a quoted field
-        return State(False, toggles_there, True)  # behind an empty quoted field, or an even run in an unquoted one
+        # Behind an empty quoted field, or an even run in an unquoted one.
+        return State(False, toggles_there, True)
 
     def _starts_at(self, piece: Bytes, places: Positions, state: State) -> Mask:
         """Tell of ascending places whether a quote there would be at the start of a field, were it outside of quotes."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from recshuf.storage.settings import StorageOptions
 
 
-SMALLEST_MEMORY = 16 * 10**6
+SMALLEST_MEMORY = 12 * 10**6
 """Least memory limit, in bytes; enough for lines."""
 USUAL_MEMORY = 64 * 10**6
 """Enough for all formats, with columns and records of usual sizes."""

@@ -330,6 +330,13 @@ def _plan_in_group(run: Run, target: Target, piles: PileLayout | None) -> tuple[
     left, limit = room or (job.memory_bytes + _BESIDE_PLAN, 0)
     if left - _BESIDE_PLAN >= job.memory_bytes or job.uses_tasks or job.processes:
         return run, _make_plan(run, target, piles)
+
+    def refuse(problem: str, least_bytes: int) -> MemoryLimitError:
+        remedy = f"raise its limit to {format_size(round_up(limit - left + _BESIDE_PLAN + least_bytes))}"
+        if least_bytes > job.memory_bytes:
+            remedy += f", and --memory to {format_size(least_bytes)}"
+        return MemoryLimitError(f"{problem}, and the memory group leaves {format_size(left)}; {remedy}")
+
     own = replace(job, memory_bytes=min(job.memory_bytes, max(SMALLEST_MEMORY, left - _BESIDE_PLAN)))
     try:
         run = replace(run, job=own)
@@ -337,16 +344,9 @@ def _plan_in_group(run: Run, target: Target, piles: PileLayout | None) -> tuple[
     except MemoryLimitError as error:
         if not error.least_bytes:
             raise
-        least = limit - left + _BESIDE_PLAN + error.least_bytes
-        raise MemoryLimitError(
-            f"{str(error).partition(',')[0]}, and the memory group leaves {format_size(left)}; "
-            f"raise its limit to {format_size(round_up(least))}"
-            + (
-                f", and --memory to {format_size(error.least_bytes)}"
-                if error.least_bytes > job.memory_bytes
-                else ""
-            )
-        ) from error
+        raise refuse(str(error).partition(",")[0], error.least_bytes) from error
+    if left - _BESIDE_PLAN < SMALLEST_MEMORY:
+        raise refuse(f"a run needs at least {format_size(SMALLEST_MEMORY)} of memory", SMALLEST_MEMORY)
     if job.options["memory"] is not None and own.memory_bytes < job.memory_bytes:
         run.progress.warn(
             f"--memory {job.options['memory']}: the memory group leaves {format_size(left)}, and the run uses no more than "

@@ -15,6 +15,8 @@ _MOST_KEPT_BYTES = 32 << 20
 """The C library accepts no higher threshold."""
 _MOST_KEPT_MS = 86_400_000
 """A day; jemalloc complains of some centuries."""
+_CODE_BYTES = 16 * 10**6
+"""What a run uses all the time of the code of Python and libraries, which are files in memory."""
 _UNLIMITED_BYTES = 1 << 62
 """A cgroup of version 1 without a limit has the largest page number."""
 
@@ -26,6 +28,7 @@ def choose_allocators(memory_bytes: int) -> None:
     Arrow's jemalloc keeps freed memory for a time by the limit, its mimalloc for 1 ms, and the C library blocks up to a
     size. Environment variables set by the user take precedence.
     """
+    memory_bytes = min(memory_bytes, available_bytes() // 2)
     _reuse_blocks(min(_MOST_KEPT_BYTES, memory_bytes // 8))
     if "pyarrow" in sys.modules:
         return
@@ -118,10 +121,11 @@ def _read_bytes(path: str, name: str) -> int:
 def _cgroup_headrooms() -> list[tuple[int, int]]:
     """Return what each memory cgroup with a limit leaves this process, version 1 or 2, ancestors included, and its limit.
 
-    The page cache of files that were read counts as use; the kernel takes it back before a process has to end.
+    The page cache of files that were read counts as use; the kernel takes it back before a process has to end. So it does
+    with the code of libraries, if it is the group's own, but then reads it again and again.
     """
     headrooms = []
-    for folder, limit_name, use_name, prefix in _cgroup_folders():
+    for folder, limit_name, use_name, mapped_name, prefix in _cgroup_folders():
         try:
             limit = (folder / limit_name).read_text().strip()
             if not limit.isdecimal() or int(limit) >= _UNLIMITED_BYTES:
@@ -131,12 +135,13 @@ def _cgroup_headrooms() -> list[tuple[int, int]]:
         except (OSError, ValueError):
             continue
         cached = sum(int(figures.get(f"{prefix}{name}_file", 0)) for name in ("active", "inactive"))
+        cached -= min(_CODE_BYTES, cached, 4 * int(figures.get(f"{prefix}{mapped_name}", 0)))
         headrooms.append((max(0, int(limit) - used + cached), int(limit)))
     return headrooms
 
 
-def _cgroup_folders() -> list[tuple[Path, str, str, str]]:
-    """Return each folder of a cgroup, its files of limit and use, and what names of sums over children begin with."""
+def _cgroup_folders() -> list[tuple[Path, str, str, str, str]]:
+    """Return each folder of a cgroup, its files of limit and use, the name of mapped files, and what names of sums begin with."""
     try:
         lines = Path("/proc/self/cgroup").read_text().splitlines()
     except OSError:
@@ -145,10 +150,10 @@ def _cgroup_folders() -> list[tuple[Path, str, str, str]]:
     for line in lines:
         _, controllers, name = line.split(":", 2)
         if not controllers:
-            root, names = Path("/sys/fs/cgroup"), ("memory.max", "memory.current", "")
+            root, names = Path("/sys/fs/cgroup"), ("memory.max", "memory.current", "file_mapped", "")
         elif "memory" in controllers.split(","):
             root = Path("/sys/fs/cgroup/memory")
-            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_")
+            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "mapped_file", "total_")
         else:
             continue
         own = root / name.lstrip("/")

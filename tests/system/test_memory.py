@@ -88,21 +88,28 @@ def test_what_the_c_library_keeps_of_freed_memory_is_given_back():
 MB = 10**6
 
 
+NEW_GROUP = "memory.max", "memory.current", "file_mapped", ""
+OLD_GROUP = "memory.limit_in_bytes", "memory.usage_in_bytes", "mapped_file", "total_"
+
+
 @pytest.mark.parametrize(
-    ("names", "limits", "left"),
+    ("names", "limits", "mapped", "left"),
     [
-        (("memory.max", "memory.current", ""), (100, 70), 50),
-        (("memory.max", "memory.current", ""), (100, "max"), 80),
-        (("memory.max", "memory.current", ""), (10, 70), 0),
-        (("memory.limit_in_bytes", "memory.usage_in_bytes", "total_"), (90, 100), 70),
-        (("memory.limit_in_bytes", "memory.usage_in_bytes", "total_"), (1 << 48, 100), 80),
+        (NEW_GROUP, (100, 70), 0, 50),
+        (NEW_GROUP, (100, "max"), 0, 80),
+        (NEW_GROUP, (10, 70), 0, 0),
+        (OLD_GROUP, (90, 100), 0, 70),
+        (OLD_GROUP, (1 << 48, 100), 0, 80),
+        (NEW_GROUP, (100, 70), 1, 46),
+        (OLD_GROUP, (90, 100), 30, 70 - 16),
     ],
 )
-def test_the_page_cache_of_a_group_of_processes_is_available(
+def test_the_page_cache_of_a_group_of_processes_is_available_but_for_code(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    names: tuple[str, str, str],
+    names: tuple[str, str, str, str],
     limits: tuple[int | str, ...],
+    mapped: int,
     left: int,
 ) -> None:
     """A container that has read files is charged for them, as long as nobody needs the memory."""
@@ -113,7 +120,8 @@ def test_the_page_cache_of_a_group_of_processes_is_available(
         (folder / names[0]).write_text(f"{limit if isinstance(limit, str) else limit * MB}\n")
         (folder / names[1]).write_text(f"{60 * MB}\n")
         (folder / "memory.stat").write_text(
-            f"cache 1\n{names[2]}inactive_file {30 * MB}\n{names[2]}active_file {10 * MB}\n"
+            f"cache 1\n{names[3]}inactive_file {30 * MB}\n{names[3]}active_file {10 * MB}\n"
+            f"{names[3]}{names[2]} {mapped * MB}\n"
         )
     (tmp_path / "proc/self").mkdir(parents=True)
     (tmp_path / "proc/self/cgroup").write_text(

@@ -491,6 +491,15 @@ class Decoder(ABC):
         """Explain why a target does not hold a field of the finished schema; None if nothing is known."""
         return None
 
+    def check(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> None:  # noqa: B027 # by default `decode` finds all
+        """Check records that need not be observed, as the schema is known, for what `decode` does not find.
+
+        Raises
+        ------
+        InputError
+            When a record is bad; names input and row.
+        """
+
     @abstractmethod
     def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the records of a native batch, in the same order, as a batch of the finished schema."""

@@ -152,8 +152,7 @@ class RecordSet:
     def decode(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> pa.RecordBatch:
         if self.decoder is None:
             raise RuntimeError("a record set without a decoder has no tables")
-        if self.is_from_prefix:
-            self.observe(batch, input_index, first_row)  # checks lines of which the schema was not inferred
+        self.decoder.check(batch, input_index, first_row)
         try:
             return self.decoder.decode(batch)
         except (RecshufError, pa.ArrowException):

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as csv
 import pyarrow.types as pt
 
-from recshuf.errors import BadRecordError, SchemaMismatch, UsageError
+from recshuf.errors import BadRecordError, InputError, SchemaMismatch, UsageError
 from recshuf.formats.csv.inference import NUMBERS, ColumnType, are_ordinary, find_altered
 from recshuf.formats.csv.quotes import find_returns, strip_padding
 from recshuf.formats.lines.cutting import view_records
@@ -409,7 +409,13 @@ class CsvDecoder(Decoder):
         return parts[0] if parts else pa.RecordBatch.from_pylist([], schema=schema)
 
     def _parse(self, batch: pa.RecordBatch) -> pa.Table:
-        return self._parser.parse(batch, self._types).table
+        try:
+            table, bad = self._parser.parse(batch, self._types)
+        except Unparsed as error:
+            raise InputError("a record", error.problem) from error
+        if bad is not None:  # of records that were not observed
+            raise InputError("a record", bad.reasons[0])
+        return table
 
     def _parse_by_prefix(self, batch: pa.RecordBatch) -> pa.Table:
         """Return records as a table, of which a column is null if the first records have no value in it.

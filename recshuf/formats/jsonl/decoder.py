@@ -223,12 +223,16 @@ class JsonDecoder(Decoder):
     def schema(self) -> pa.Schema | None:
         return self._final_parser.schema if self._final_parser else None
 
+    def check(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> None:
+        check_all(
+            lambda lines, _: check_lines(lines), *_list_lines(batch, input_index, first_row), self._messages
+        )
+
     def observe(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> BadRecords | None:
-        records = as_lines(batch.column(0))
-        rows = Rows(input_index, np.arange(first_row, first_row + len(records)))
-        if self._prefix_end is not None and len(records) and rows.position(0) > self._prefix_end:
-            check_all(lambda lines, _: check_lines(lines), records, rows, self._messages)
+        if self._prefix_end is not None and (input_index, first_row) > self._prefix_end:
+            self.check(batch, input_index, first_row)
             return None
+        records, rows = _list_lines(batch, input_index, first_row)
         errors = LineErrors()
         for start, lines in cut_pieces(records):
             part = rows.take(slice(start, start + len(lines)))
@@ -298,6 +302,11 @@ class JsonDecoder(Decoder):
         if self._columns is not None:
             parser = parser.pick(self._columns)
         return parser if self._field is None else parser.narrow(self._field)
+
+
+def _list_lines(batch: pa.RecordBatch, input_index: int, first_row: int) -> tuple[pa.Array, Rows]:
+    lines = as_lines(batch.column(0))
+    return lines, Rows(input_index, np.arange(first_row, first_row + len(lines)))
 
 
 def _parse_by_prefix(parser: Parser, lines: pa.Array) -> list[pa.Array]:

@@ -195,3 +195,35 @@ def test_bad_lines_are_found_behind_those_that_tell_the_types(
         use(monkeypatch)
         with pytest.raises(InputError, match=r"2\.jsonl: line 21: is not (a JSON object|valid UTF-8)"):
             recshuf.verify([tmp_path / f"{place}.jsonl" for place in range(3)], tmp_path / "out.parquet")
+
+
+_OBJECTS = [f'{{"a": {number}, "b": "x"}}\n' for number in range(40)]
+_ROWS = ["a,b\n", *(f"{number},x\n" for number in range(40))]
+
+
+@pytest.mark.parametrize(
+    ("name", "lines", "told"),
+    [
+        ("a.jsonl", [_OBJECTS[0][:-1], *_OBJECTS[1:39], "\n", _OBJECTS[39]], "line 39: is empty"),
+        (
+            "a.jsonl",
+            [*_OBJECTS[:9], _OBJECTS[9].replace(",", "\n,"), *_OBJECTS[10:]],
+            "line 10: holds something",
+        ),
+        ("a.jsonl", [*_OBJECTS, "null\n"], "line 41: is not a JSON object"),
+        ("a.jsonl", [*_OBJECTS, '{"a": 1, "b": "\udcff"}\n'], "line 41: is not valid UTF-8"),
+        ("a.csv", [*_ROWS, "1,2,3\n"], "record 41: has 3 fields"),
+        ("a.csv", [*_ROWS[:9], "1\n", *_ROWS[9:]], "record 9: has 1 field"),
+        ("a.csv", [*_ROWS, "one,x\n"], "record 41: column 'a': CSV conversion error"),
+    ],
+)
+def test_records_of_known_types_are_checked_as_others_are(
+    tmp_path: Path, name: str, lines: list[str], told: str
+) -> None:
+    """Types are known of an output, from the inputs, and of inputs with a schema."""
+    pq.write_table(pa.table({"a": range(40), "b": ["x"] * 40}), tmp_path / "a.parquet")
+    (tmp_path / name).write_bytes("".join(lines).encode("utf-8", "surrogateescape"))
+    with pytest.raises(InputError, match=f"{name}: {told}"):
+        recshuf.verify(tmp_path / "a.parquet", tmp_path / name)
+    with pytest.raises(InputError, match=f"{name}: {told}"):
+        recshuf.verify(tmp_path / name, tmp_path / "a.parquet", schema={"a": "int64", "b": "string"})

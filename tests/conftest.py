@@ -70,6 +70,13 @@ if not TRIES_ALL:
 # A sixth of the time of a small run goes into files of the kernel that say how much memory the process may take.
 memory._cgroup_headrooms = functools.cache(memory._cgroup_headrooms)
 
+# The servers of tests are local: credentials of the user are not for them, nor are they behind a proxy of the user.
+_OF_USERS = ("AWS_", "AZURE_", "GOOGLE_", "HF_TOKEN", "HF_ENDPOINT", "HF_HUB_OFFLINE")
+for _name in [name for name in os.environ if name.startswith(_OF_USERS)]:
+    del os.environ[_name]
+for _name in ("no_proxy", "NO_PROXY"):
+    os.environ[_name] = ",".join(filter(None, [os.environ.get(_name), "localhost,127.0.0.1"]))
+
 MEMORY_FOLDER = Path("/dev/shm")
 MEMORY_FOLDER_BYTES = 4 << 30
 """Space that the files of the tests need at once, and some more."""

@@ -79,6 +79,21 @@ class ArrowTarget(Target):
         self._drop_page_cache = options.drop_page_cache
         self._make_options()
 
+    @property
+    def learns_rows(self) -> bool:
+        """Whether the first rows of a shard tell how many are in its batches: inputs may hide the bytes of views."""
+        return not self.batch_rows or (
+            self.batch_rows > _FIRST_ROWS and any(map(has_views, self.declared.types))
+        )
+
+    def choose_rows(self, table: pa.Table) -> int:
+        """Return the rows of batches, given the first ones: as many as planned, of at most about twice the bytes planned."""
+        planned, most_bytes = self.batch_rows or _MOST_ROWS, BATCH_BYTES
+        if self.batch_rows:
+            most_bytes = 2 * max(self._layout.batch_bytes, BATCH_BYTES)
+        row_bytes = max(1.0, table.combine_chunks().nbytes / max(1, table.num_rows))
+        return max(int(table.num_rows), min(planned, int(most_bytes / row_bytes)), 1)
+
     def sink_bytes(self, threads: int) -> int:  # noqa: ARG002 - Arrow compresses with its own
         dictionary_bytes = 2 * count_dictionary_bytes(self._layout.dictionaries.values())
         return _COPIES * max(self._layout.batch_bytes, BATCH_BYTES) + _FILE_BUFFER_BYTES + dictionary_bytes
@@ -166,8 +181,8 @@ class ArrowSink(FileSink):
     def __init__(self, target: ArrowTarget, stream: BinaryIO, threads: int, files: ExitStack) -> None:
         self._target, self._stream = target, stream
         self._writer = target.open_writer(stream, threads)
-        self._learns = not target.batch_rows
-        self._buffer = RowBuffer(target.native, target.batch_rows or _FIRST_ROWS)
+        self._learns = target.learns_rows
+        self._buffer = RowBuffer(target.native, _FIRST_ROWS if self._learns else target.batch_rows)
         super().__init__(files)
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -177,7 +192,7 @@ class ArrowSink(FileSink):
         for table in self._buffer.add(batch):
             if self._learns:
                 self._learns = False
-                self._buffer.take_back(table, _choose_rows(table))
+                self._buffer.take_back(table, self._target.choose_rows(table))
                 continue
             full.append(table)
             if len(full) == self._target.joined_batches:
@@ -187,7 +202,7 @@ class ArrowSink(FileSink):
 
     def _complete(self) -> None:
         rest = self._buffer.rest()
-        rows = _choose_rows(rest) if self._learns else max(1, rest.num_rows)
+        rows = self._target.choose_rows(rest) if self._learns else max(1, rest.num_rows)
         for start in range(0, rest.num_rows, rows):
             self._write([rest.slice(start, rows)])
         self._writer.close()
@@ -201,7 +216,6 @@ class ArrowSink(FileSink):
             self._count += batch.num_rows
 
 
-def _choose_rows(table: pa.Table) -> int:
-    """Return the rows of about `BATCH_BYTES`, at least as many as the table has."""
-    row_bytes = max(1.0, table.combine_chunks().nbytes / max(1, table.num_rows))
-    return max(int(table.num_rows), min(_MOST_ROWS, int(BATCH_BYTES / row_bytes)), 1)
+def has_views(kind: pa.DataType) -> bool:
+    """Tell whether rows may share the bytes of their values, at any depth, without a dictionary."""
+    return "_view" in str(kind)

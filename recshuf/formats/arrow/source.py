@@ -15,7 +15,7 @@ from recshuf.formats.arrow import MAGIC, MAGIC_FEATHER
 from recshuf.formats.arrow.dictionaries import Column, Dictionaries, count_dictionary_bytes, number_names
 from recshuf.formats.arrow.messages import find_first_batch
 from recshuf.formats.arrow.saved import read_documents
-from recshuf.formats.arrow.sink import MOST_BATCH_BYTES, ArrowLayout
+from recshuf.formats.arrow.sink import MOST_BATCH_BYTES, ArrowLayout, has_views
 from recshuf.formats.files import DAMAGED, check_memory, explained
 from recshuf.formats.metadata import MetadataUnion
 from recshuf.formats.parquet.metadata import adopt, read_metadata, settle, settle_copies
@@ -109,12 +109,12 @@ class ArrowSource(Source):
         file, columns = self._files[input_index], self._columns[input_index]
         limits = self._options.limit(block_bytes, max_record_bytes)
         later = " or later" if file.file.table else ""
-        # Several batches may share a dictionary, and the bytes of views that a caller holds.
+        # Several batches may share a dictionary, and many rows the bytes of views.
         is_held = file.file.table is not None
         shared = [
             place
             for place, kind in enumerate(file.schema.types)
-            if place in columns and (_has_dictionary(kind) or (is_held and "_view" in str(kind)))
+            if place in columns and (_has_dictionary(kind) or has_views(kind))
         ]
         others = [at for at in columns if at is not None and at not in shared]
         parts, first_row, count, rows, held_bytes = list[pa.RecordBatch](), 0, 0, 0, 0
@@ -207,10 +207,14 @@ def _measure(
         # The bytes of all values of a dictionary are found for each piece.
         dictionaries = [column.dictionary for column in columns.columns if pt.is_dictionary(column.type)]
         step = max([_DENSE_ROWS, *map(len, dictionaries)])
+        # A batch of a file may hold the bytes of views that are those of rows elsewhere.
+        views = [at for at, kind in enumerate(columns.schema.types) if not (is_held or _has_dictionary(kind))]
+        held = columns.select(views).get_total_buffer_size() if views else 0
         for start in range(0, batch.num_rows, step):
             piece = batch.slice(start, step)
             rows = np.arange(piece.num_rows + 1)
-            yield piece, 0, count_bytes_before(piece.select(shared), rows) + rows * own // batch.num_rows
+            dense = count_bytes_before(piece.select(shared), rows)
+            yield piece, 0, np.maximum(dense, rows * held // batch.num_rows) + rows * own // batch.num_rows
 
 
 def _unite_dictionaries(

@@ -261,6 +261,27 @@ def test_the_memory_of_a_batch_that_is_written_is_that_of_rows_from_everywhere(t
     assert layout.batch_bytes == pytest.approx(2000 * table.nbytes / 4000, rel=0.1)
 
 
+def test_a_batch_that_is_written_is_of_the_bytes_of_its_views(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a file, many rows may share them, and the first ones may be short."""
+    most = 1 << 16
+    monkeypatch.setattr("recshuf.formats.arrow.sink.BATCH_BYTES", most)
+    monkeypatch.setattr("recshuf.formats.arrow.sink._FIRST_ROWS", 32)
+    short, word = pa.array(["x"] * 3000, pa.string_view()), pa.array(["y" * 1000], pa.string_view())
+    _, places, values = word.buffers()
+    views = pa.py_buffer(places[:16].to_pybytes() * 3000)
+    long = pa.Array.from_buffers(word.type, 3000, [None, views, values])
+    table = pa.table({"n": range(6000), "word": pa.chunked_array([short, long])})
+    path = write(tmp_path / "in.arrow", table, chunk=3000)
+    recshuf.shuffle(path, tmp_path / "out.arrow", seed=1, verify=True)
+    batches = (
+        read(tmp_path / "out.arrow").cast(pa.schema({"n": pa.int64(), "word": pa.string()})).to_batches()
+    )
+    assert batches[0].num_rows > 32
+    assert max(batch.nbytes for batch in batches) < 4 * most
+
+
 SHORT, LONG = ["x"] * 700, [f"{n % 20:010}" * 100 for n in range(2000)]
 WORDS = pa.chunked_array([pa.array(part).dictionary_encode() for part in (SHORT, LONG)]).unify_dictionaries()
 SHARED = {
@@ -279,16 +300,16 @@ SHARED = {
 
 
 @pytest.mark.parametrize("kind", SHARED)
-@pytest.mark.parametrize("form", ["file", "table", "views"])
+@pytest.mark.parametrize("form", ["file", "file of views", "table", "views"])
 def test_rows_that_share_values_are_read_by_the_bytes_of_these(tmp_path: Path, kind: str, form: str) -> None:
-    """In a dictionary, or as views that a program holds, at any depth."""
+    """In a dictionary, or as views, at any depth."""
     words = [pa.array(WORDS.chunk(0).dictionary).take(part.indices) for part in WORDS.chunks]
-    if kind != "null" and form == "views":
+    if kind != "null" and "views" in form:
         chunks = [SHARED[kind](part.cast(pa.string_view())) for part in words]
     else:
         chunks = [SHARED[kind](part) for part in WORDS.chunks]
     block, table = 1 << 16, pa.table({"n": pa.array(range(2700)), "shared": pa.chunked_array(chunks)})
-    if form == "file":
+    if "file" in form:
         file = InputFile("in.arrow", write(tmp_path / "in.arrow", table, chunk=1000))
     else:
         file = InputFile("table", None, table=name_table(table, 0).table)

@@ -7,12 +7,11 @@ import secrets
 import shutil
 import stat
 import time
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from recshuf.errors import CheckError, OutputExistsError, UsageError
+from recshuf.errors import CheckError, OutputError, OutputExistsError, RecshufError, UsageError
 from recshuf.piles.division import SplitStore
 from recshuf.piles.kept.folder import StoreFolder, refuse_in_store
 from recshuf.records.key_makers import find_deviation
@@ -29,6 +28,7 @@ from recshuf.run.stores.scatter_store import (
     make_part,
     scatter_sets,
 )
+from recshuf.storage.urls import Url
 from recshuf.system.files import sync
 from recshuf.system.locks import lock_folder
 from recshuf.system.paths import naming_errors, real_path
@@ -52,8 +52,7 @@ def scatter_split(job: Job, place: StorePlace, feature: SplitFiles, progress: Pr
     They appear all at once. On an error nothing of them can be seen.
     """
     started = time.perf_counter()
-    check_free, hold = _choose_parts(place, job.storage)
-    check_free()
+    _check_free(place)
     files = list_inputs(job, None, progress)
     if job.quarantine is not None:
         raise UsageError("--split and --on-bad-record quarantine: exclude each other; leave one of them out")
@@ -64,7 +63,12 @@ def scatter_split(job: Job, place: StorePlace, feature: SplitFiles, progress: Pr
     inputs = resolve_inputs(job, files, progress)
     seed = secrets.randbits(128) if job.options["seed"] is None else job.options["seed"]
     finder, sizes = _choose_finder(job, feature, inputs, seed, progress)
-    with hold() as open_part:
+    hold = (
+        _hold_folder(place.path)
+        if isinstance(place, StoreFolder)
+        else _hold_prefix(cast("StoreBucket", place), job.storage)
+    )
+    with hold as open_part:
         parts = {
             name: make_part(job, inputs, seed, open_part(name), float(share))
             for name, share in shares.items()
@@ -113,22 +117,18 @@ def _choose_finder(
     return PlacedParts(Split.find(seed, counts, sizes)), sizes
 
 
-def _choose_parts(
-    place: StorePlace, options: StorageOptions
-) -> tuple[Callable[[], None], Callable[[], AbstractContextManager[Callable[[str], StorePlace]]]]:
-    """Return what checks that a place is free, and what gives the places of new stores there, which appear together."""
+def _check_free(place: StorePlace) -> None:
+    """Raise an `OutputError` if there is anything where the new stores go."""
+    other = "prefix, or delete what is there"
     if isinstance(place, StoreFolder):
-        return partial(_check_folder, place), partial(_hold_folder, place.path)
-    from recshuf.piles.kept.split_prefix import check_prefix, hold_prefix  # most stores are folders
+        refuse_in_store(place.path)
+        other = "folder, or delete it"
+    elif cast("StoreBucket", place).list_parts():
+        from recshuf.piles.kept.bucket import explain_mark  # most stores are folders
 
-    bucket = cast("StoreBucket", place)
-    return partial(check_prefix, bucket), partial(hold_prefix, bucket, options)
-
-
-def _check_folder(place: StoreFolder) -> None:
-    refuse_in_store(place.path)
+        raise explain_mark(place.name, Url.parse(place.name))
     if place.exists():
-        raise OutputExistsError(f"{place.name}: exists already; choose another folder, or delete it")
+        raise OutputExistsError(f"{place.name}: exists already; choose another {other}")
 
 
 @contextmanager
@@ -154,6 +154,38 @@ def _hold_folder(path: Path) -> Iterator[Callable[[str], StorePlace]]:
         work.rename(target)
         failed.pop_all()
         sync(target.parent)
+
+
+@contextmanager
+def _hold_prefix(place: StoreBucket, options: StorageOptions) -> Iterator[Callable[[str], StorePlace]]:
+    """Give what returns the place of a new store by its name. Deleting the mark, at the end, commits all of them.
+
+        PREFIX/
+            .scatter                    the mark: while it is there, none of the stores can be opened
+            NAME/snapshot-000001.json   names the mark
+            NAME/sets/...
+    """
+    from recshuf.piles.kept.bucket import MARK, StoreBucket, StoreRemains, explain_mark
+    from recshuf.storage.writing.bucket import Conflict, Match
+
+    _check_free(place)
+    url, token = Url.parse(place.name), secrets.token_hex(16)
+    key = url.join(MARK).key
+    try:
+        try:
+            etag = place.bucket.put(key, token.encode(), Match())
+        except Conflict:
+            raise explain_mark(place.name, url) from None
+        yield lambda name: StoreBucket(url.join(name), options, token)
+        if place.bucket.read(key) != (token.encode(), etag):
+            raise OutputError(f"{place.name}: another process has deleted it meanwhile; run again")
+        place.bucket.delete_if(key, etag)
+    except BaseException:
+        with suppress(RecshufError):
+            there, remains = place.bucket.read(key), StoreRemains(url, options)
+            if there is not None and there[0] == token.encode() and remains.find():
+                remains.remove()
+        raise
 
 
 def _scatter_parts(

@@ -24,11 +24,10 @@ from recshuf.output.entries import FinishedShard, find_shards
 from recshuf.run.engine_map import LocalMap, TaskMap
 from recshuf.run.filled import check_fields, check_sizes
 from recshuf.run.gather import check_written
-from recshuf.run.header import Header, divide_job
+from recshuf.run.header import Header, check_sets, divide_job
 from recshuf.run.open_run import begin_output, find_header, open_run
 from recshuf.run.resolve import Run, find_destination, resolve_job, resolve_opened
 from recshuf.run.scatter_pass import check_set, count_spilled, find_counts, observe
-from recshuf.run.set_folders import check_sets
 from recshuf.run.shards import Bounds, cut_shards, iterate_records, learn, open_groups, settle
 from recshuf.run.summary import describe_inputs, make_manifest, make_report
 from recshuf.storage.urls import is_url

@@ -28,10 +28,9 @@ from recshuf.piles.layout import StorePlan
 from recshuf.piles.set_folder import SetFolder
 from recshuf.piles.store import Store
 from recshuf.run.features import adopt_parts, settle_parts
-from recshuf.run.header import Header, divide_job, make_header
+from recshuf.run.header import Header, check_sets, choose_sets, divide_job, make_header, open_sets
 from recshuf.run.inputs import Inputs, load_inputs, lock_inputs, save_inputs
 from recshuf.run.resolve import Run, resolve_job, resolve_opened
-from recshuf.run.set_folders import check_sets, choose_sets, open_sets
 from recshuf.system.files import bytes_of
 from recshuf.system.paths import choose_temp_dir, free_bytes
 from recshuf.system.units import format_size

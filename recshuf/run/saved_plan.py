@@ -22,11 +22,18 @@ from recshuf.output.manifest import Manifest, manifest_path
 from recshuf.output.run_log import is_sealed, name_result, read_results, seal
 from recshuf.run.driver import run_job
 from recshuf.run.features import settle_parts
-from recshuf.run.header import Header, check_format, damaged_plan, divide_job, make_header
+from recshuf.run.header import (
+    Header,
+    check_format,
+    check_sets,
+    choose_sets,
+    damaged_plan,
+    divide_job,
+    make_header,
+)
 from recshuf.run.open_run import find_results, join, open_task_store, read_header
 from recshuf.run.resolve import Run, find_destination, resolve_job
 from recshuf.run.scatter_pass import check_set
-from recshuf.run.set_folders import check_sets, choose_sets
 from recshuf.run.task import do_work
 from recshuf.storage.settings import StorageOptions
 

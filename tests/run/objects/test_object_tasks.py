@@ -13,7 +13,7 @@ from recshuf.api import runs
 from recshuf.errors import InputError, OutputError, PileError, UsageError
 from recshuf.job.arguments import make_job
 from recshuf.job.options import ENGINES
-from recshuf.run.set_folders import open_sets
+from recshuf.run.header import open_sets
 from recshuf.storage.reading.objects import count_read_bytes
 from tests.support.numbered_files import FORMATS, make_inputs
 from tests.support.objects.object_outputs import SHARDS, check_whole, in_each_store, shuffle_locally

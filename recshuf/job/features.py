@@ -28,7 +28,7 @@ _FLAGS = ("--group-by", "--dedup", "--split", "--weights", "--copies")
 """Of the options of which a run takes one."""
 
 
-def _name_of(flag: str) -> str:
+def name_of(flag: str) -> str:
     return flag.removeprefix("--").replace("-", "_")
 
 
@@ -177,18 +177,6 @@ def show_features(features: Mapping[str, Any]) -> str:
     return " ".join(texts)
 
 
-def show_feature(feature: Feature | None) -> str:
-    """Return the options of what a run does besides the order, as `show_features` does."""
-    return show_features(describe_feature(feature))
-
-
-def describe_feature(feature: Feature | None) -> dict[str, Any]:
-    """Return what a run does besides the order, as in a manifest, without figures."""
-    if isinstance(feature, Mixture):
-        return {"sources": feature.list_numbers()}
-    return {} if feature is None else {_name_of(feature.flag): feature.to_json()}
-
-
 def find_fields(feature: Feature | None) -> tuple[str, tuple[str, ...]] | None:
     """Return the option that names fields by whose values records are told apart, and these; None if there is none."""
     if isinstance(feature, GroupBy | Dedup) and feature.fields:
@@ -198,7 +186,7 @@ def find_fields(feature: Feature | None) -> tuple[str, tuple[str, ...]] | None:
 
 def choose_feature(options: Options) -> Feature | None:
     """Return what a run does besides the order; None for a plain shuffle. A second one is a `UsageError`."""
-    given = [flag for flag in _FLAGS if cast("dict[str, object]", options)[_name_of(flag)] is not None]
+    given = [flag for flag in _FLAGS if cast("dict[str, object]", options)[name_of(flag)] is not None]
     if len(given) > 1:
         raise UsageError(
             f"{given[0]} and {given[1]}: give one of them in a run; the output of one run can be the input of the next"

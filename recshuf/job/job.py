@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from recshuf.dataclass import dataclass
 from recshuf.errors import UsageError
 from recshuf.interfaces import ReadOptions, TableName, WriteOptions
-from recshuf.job.features import Feature, GroupBy, Mixture, SplitFiles, describe_feature
+from recshuf.job.features import Feature, GroupBy, Mixture, SplitFiles, name_of
 from recshuf.job.options import LOCAL, OPTIONS, PROCESSES, Options, check_engine
 from recshuf.job.plan import MAX_SHARDS
 from recshuf.job.sizing import count_whole
@@ -253,7 +253,7 @@ class Job:
         if isinstance(self.feature, Mixture):
             sources = zip(self.inputs, self.feature.list_numbers(), strict=True)
             return {"sources": [{"input": name} | number for name, number in sources]}
-        return describe_feature(self.feature)
+        return {} if self.feature is None else {name_of(self.feature.flag): self.feature.to_json()}
 
     @property
     def part_names(self) -> tuple[str, ...]:

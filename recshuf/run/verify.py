@@ -20,7 +20,7 @@ from recshuf.errors import (
 )
 from recshuf.formats import keeps_records, load_format, suffix_compression
 from recshuf.interfaces import ReadOptions
-from recshuf.job.features import show_feature, show_features
+from recshuf.job.features import show_features
 from recshuf.job.job import Epoch, Job
 from recshuf.job.plan import Cut
 from recshuf.job.report import FileReport, PassReport, Progress, SilentProgress
@@ -76,7 +76,7 @@ def _compare_options(job: Job, manifest: Manifest) -> str | None:
     found = sum(one.records for one in manifest.inputs) - sum(one.quarantined for one in manifest.inputs)
     sample = job.count_sample(found)
     records = found if sample is None else min(found, sample)
-    does, did = show_feature(job.feature), show_features(manifest.features)
+    does, did = show_features(job.features), show_features(manifest.features)
     written = sum(one.records for one in manifest.shards)
     cut = job.cut or Cut(shards=len(job.part_names) or len(manifest.inputs))
     compression = _find_compression(manifest)

@@ -80,17 +80,6 @@ class FinishedShard:
 _SHARD_KEYS = ("shard", "name", "bytes", "xxh3", "digest", "schema")
 
 
-@dataclass(frozen=True, slots=True)
-class Count:
-    """The rows of a part of an input, which number those of the next part."""
-
-    number: int
-    rows: int
-
-    def to_json(self) -> dict[str, Any]:
-        return {"count": self.number, "rows": self.rows}
-
-
 def find_shards(entries: Iterable[dict[str, Any]]) -> dict[int, FinishedShard]:
     """Return the shards in some entries by number; of several of one number the last."""
     return {entry["shard"]: FinishedShard.from_json(entry) for entry in entries if "shard" in entry}

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from recshuf.errors import PileError
-from recshuf.output.entries import Count, find_rows, read_entries
+from recshuf.output.entries import find_rows, read_entries
 from recshuf.output.manifest import find_checksum
 from recshuf.piles.sealed_set import SET_SUFFIX, SealedSet
 from recshuf.piles.store import Store, name_set
@@ -136,11 +136,12 @@ def _release_freed(run: Run) -> None:
         release_freed()
 
 
-def count_part(run: Run, number: int) -> Count:
-    """Return the number of rows of a part of an input."""
+def count_part(run: Run, number: int) -> dict[str, int]:
+    """Return the entry of a part of an input, whose rows number those of the next part."""
     part, plan = run.tasks.counted[number], run.plan
     fragments = run.inputs.source.fragments(part.input_index, plan.block_bytes, plan.max_record_bytes)
-    return Count(number, sum(batch.num_rows for one in part.choose(fragments) for batch in one.batches()))
+    rows = sum(batch.num_rows for one in part.choose(fragments) for batch in one.batches())
+    return {"count": number, "rows": rows}
 
 
 def scatter_set(run: Run, number: int, cleanup: ExitStack) -> SealedSet:

@@ -111,7 +111,7 @@ def do_work(run: Run, number: int) -> dict[str, Any]:
         elif number in tasks.scatter:
             entries = [scatter_set(run, number - tasks.scatter.start, cleanup).to_json()]
         else:
-            entries = [count_part(run, number).to_json()]
+            entries = [count_part(run, number)]
         result = {"task": number, "by": secrets.token_hex(8), "entries": entries}
         placed: dict[str, Any] = results.place(name_result(run.header.id, number), result)
         if placed["by"] == result["by"]:

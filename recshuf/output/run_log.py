@@ -33,20 +33,14 @@ PILES_PREFIX = "recshuf-piles-"
 
 
 def refuse_missing(tasks: Sequence[object]) -> UsageError:
-    """Return the error of a task for others that it needs, and that are not done."""
-    return UsageError(
-        f"{describe_missing(tasks)}: not done; run recshuf task with these numbers, then this one"
-    )
+    """Return the error of a task for others that it needs, and that are not done, of many the first.
 
-
-def describe_missing(tasks: Sequence[object]) -> str:
-    """Return the names of some tasks, of many the first.
-
-    >>> describe_missing(["task 3", "task 5"]), describe_missing(range(9))
+    >>> str(refuse_missing(["task 3", "task 5"])).partition(":")[0], str(refuse_missing(range(9))).partition(":")[0]
     ('task 3, task 5', '0, 1, 2, 3, 4 and 4 more')
     """
     few = ", ".join(map(str, tasks[:5]))
-    return few if len(tasks) <= 5 else f"{few} and {len(tasks) - 5} more"
+    named = few if len(tasks) <= 5 else f"{few} and {len(tasks) - 5} more"
+    return UsageError(f"{named}: not done; run recshuf task with these numbers, then this one")
 
 
 Entry = dict[str, Any]

@@ -253,29 +253,23 @@ def open_run(run: Run, stage: Stage | None, before: Header | None, cleanup: Exit
 
 
 def _open_stream(run: Run, cleanup: ExitStack) -> BinaryIO | None:
+    """Return the stream of the output; None for files. Compressed records are not written to a terminal."""
     destination, stdout = run.output.destination, run.job.options.get("stdout")
-    if run.job.streams:
+    compression = run.stream_compression
+    if run.job.streams or (destination is not None and not destination.is_stream):
         return None
     if destination is not None:
-        if not destination.is_stream:
-            return None
-        stream = cleanup.enter_context(destination.open_stream())
-        _refuse_terminal(stream, run, destination.name, "name a file")
-        return stream
-    if stdout is not None:
+        stream, remedy = cleanup.enter_context(destination.open_stream()), "name a file"
+    elif stdout is not None:
         return stdout
-    stream = bytes_of(sys.stdout, "standard output", "give a file or directory with -o")
-    _refuse_terminal(stream, run, "standard output", "redirect it")
-    return stream
-
-
-def _refuse_terminal(stream: BinaryIO, run: Run, name: str, remedy: str) -> None:
-    """Refuse to write compressed records to a terminal."""
-    compression = run.stream_compression
+    else:
+        stream = bytes_of(sys.stdout, "standard output", "give a file or directory with -o")
+        remedy = "redirect it"
     if compression != "none" and stream.isatty():
         raise UsageError(
-            f"{name} is a terminal, and the output is compressed ({compression}); {remedy}, or give --compression none"
+            f"{run.output.name} is a terminal, and the output is compressed ({compression}); {remedy}, or give --compression none"
         )
+    return stream
 
 
 def open_folder(run: Run, sets: str | None) -> SetFolder:

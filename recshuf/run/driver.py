@@ -27,7 +27,7 @@ from recshuf.run.gather import check_written
 from recshuf.run.header import Header, check_sets, divide_job
 from recshuf.run.open_run import begin_output, find_header, open_run
 from recshuf.run.resolve import Run, find_destination, resolve_job, resolve_opened
-from recshuf.run.scatter_pass import check_set, count_spilled, find_counts, observe
+from recshuf.run.scatter_pass import check_set, find_counts, observe
 from recshuf.run.shards import Bounds, cut_shards, iterate_records, learn, open_groups, settle
 from recshuf.run.summary import describe_inputs, make_manifest, make_report
 from recshuf.storage.urls import is_url
@@ -110,7 +110,7 @@ def run_job(job: Job, progress: Progress, planned: Header | None = None) -> Shuf
         files,
         reports,
         shards.values(),
-        spilled_bytes=count_spilled(run, sets),
+        spilled_bytes=run.store.spilled_bytes + sum(entry.spilled_bytes for entry in sets),
         seconds=time.perf_counter() - started,
         base_bytes=base_bytes,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from recshuf.job.options import LOCAL
 from recshuf.job.plan import sum_known
 from recshuf.output.entries import FinishedShard, find_sets, find_shards
 from recshuf.output.run_log import TaskResults, find_results, name_result, refuse_missing
-from recshuf.run.scatter_pass import check_set, list_stored, scatter
+from recshuf.run.scatter_pass import check_set, scatter
 from recshuf.run.shards import Bounds, find_unchanged, gather
 from recshuf.run.task import RunAddress, Task, run_task
 
@@ -32,8 +33,9 @@ class LocalMap:
 
     def list_sets(self, run: Run) -> list[SealedSet]:
         """Return the sealed sets, by number."""
-        if run.inputs.stored is not None:
-            return list_stored(run.inputs.stored)
+        if (stored := run.inputs.stored) is not None:
+            sets = zip(stored.info.sets, stored.descriptions, strict=True)
+            return [replace(one, number=number, base=base) for number, (one, (base, _)) in enumerate(sets)]
         return [] if run.stage is None else find_sets(run.stage.log.entries)
 
     def forget_set(self, run: Run, entry: SealedSet, error: PileError) -> str:  # noqa: ARG002 - of others

@@ -24,11 +24,10 @@ from recshuf.system.files import drop_file_pages
 from recshuf.system.memory import release_freed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
     from pathlib import Path
 
     from recshuf.output.quarantine import Quarantine
-    from recshuf.piles.kept.stored import StoredPiles
     from recshuf.piles.set_folder import SetFolder
     from recshuf.records.reader import InputPart
     from recshuf.run.resolve import Run
@@ -50,19 +49,6 @@ def check_set(run: Run, store: Store, entry: SealedSet, quarantine: Quarantine |
         adopt_set(run, store, entry)
         if bad is not None and path is not None and quarantine is not None:
             quarantine.take(path, bad["counts"])
-
-
-def list_stored(piles: StoredPiles) -> list[SealedSet]:
-    """Return the sets of a kept store as those of a run."""
-    return [
-        replace(entry, number=number, base=base)
-        for number, (entry, (base, _)) in enumerate(zip(piles.info.sets, piles.descriptions, strict=True))
-    ]
-
-
-def count_spilled(run: Run, sets: Iterable[SealedSet]) -> int:
-    """Return the bytes of records that a run and its tasks have written to pile sets, after compression."""
-    return run.store.spilled_bytes + sum(entry.spilled_bytes for entry in sets)
 
 
 def find_counts(run: Run, store: Store | None = None) -> InputCounts:

@@ -61,7 +61,12 @@ class FileLog(RunLog):
         """Whether the last entry is known to be complete."""
 
     def read(self) -> list[Entry]:
-        return read_log(self.path)
+        try:
+            lines = self.path.read_bytes().split(b"\n")
+        except FileNotFoundError:
+            return []
+        entries = [parse_line(line) for line in lines]
+        return [entry for entry in entries if entry is not None] if is_header(entries[0]) else []
 
     def note(self, entry: Entry) -> None:
         """Do what `append` does, but raise an `OutputError` on failure."""
@@ -84,7 +89,7 @@ class FileLog(RunLog):
 
         Without the first entry nothing is read: the journal is begun anew. Only who holds the lock of the run appends.
         """
-        if not read_log(self.path):
+        if not self.read():
             file.truncate(0)
             return b""
         with self.path.open("rb") as written:
@@ -104,16 +109,6 @@ def read_own(path: Path, parse: Callable[[bytes], T]) -> T | None:
         ) from error
     except Exception as error:  # what a damaged pickle raises is not known
         raise OutputError(f"{path}: is damaged; delete it") from error
-
-
-def read_log(path: Path) -> list[Entry]:
-    """Return the entries of a journal, without damaged ones; none if the first one is damaged or missing."""
-    try:
-        lines = path.read_bytes().split(b"\n")
-    except FileNotFoundError:
-        return []
-    entries = [parse_line(line) for line in lines]
-    return [entry for entry in entries if entry is not None] if is_header(entries[0]) else []
 
 
 class FileResults(TaskResults):

@@ -228,30 +228,22 @@ def resolve_job(
     job: Job, destination: Destination | None, progress: Progress, piles: PileLayout | None = None
 ) -> Run:
     """Open the inputs, and plan; `piles` is the layout of a run to continue."""
-    files = list_inputs(job, destination, progress)
-    if job.feature is not None and job.feature.counts_records:  # before a stream is opened, which may wait
-        job.require_rereading(job.feature.flag)
-        require_files(job.feature.flag, files, ", or --split-by" if job.part_names else "")
-    given, to = _choose_formats(job, destination, files)
+    files, feature = list_inputs(job, destination, progress), job.feature
+    if feature is not None and feature.counts_records:  # before a stream is opened, which may wait
+        job.require_rereading(feature.flag)
+        require_files(feature.flag, files, ", or --split-by" if job.part_names else "")
+    name = _find_format(job, files, _find_target_name(job, destination))
+    given, to = load_format(name), load_format(_choose_target_name(job, destination, name))
     _check(job, destination, given, to)
     _warn_of_lost_columns(job, given, to, files, progress)
-    inputs = _count_inputs(job, destination, _open_inputs(job, given, files, progress), progress, piles)
-    return _plan(job, destination, inputs, to, progress, piles)
-
-
-def _count_inputs(
-    job: Job,
-    destination: Destination | None,
-    inputs: Inputs,
-    progress: Progress,
-    piles: PileLayout | None,
-) -> Inputs:
-    """Return inputs with the numbers of their records, if a job needs them, and with the sizes of what it takes of them."""
-    if job.feature is not None and job.feature.counts_records:
+    inputs = _open_inputs(job, given, files, progress)
+    if feature is not None and feature.counts_records:
         known = None if piles is None else piles.record_counts
         counts = known or count_records(inputs, find_limits(job, destination), progress)
         inputs = replace(inputs, counts=counts)
-    return size_mixture(job, inputs, progress) if isinstance(job.feature, Mixture) else inputs
+    if isinstance(feature, Mixture):
+        inputs = size_mixture(job, inputs, progress)
+    return _plan(job, destination, inputs, to, progress, piles)
 
 
 def resolve_opened(
@@ -269,8 +261,7 @@ def resolve_opened(
 
 def resolve_inputs(job: Job, files: list[InputFile], progress: Progress) -> Inputs:
     """Open the inputs of a job without an output, which `list_inputs` returned."""
-    of_tables = name_of_tables(files, job.options["format"], None)
-    given = load_format(of_tables or job.options["format"] or _detect_format(job, files, None))
+    given = load_format(_find_format(job, files, None))
     check_stored(job, given.traits.name)
     _warn_of_lost_columns(job, given, None, files, progress)
     return _open_inputs(job, given, files, progress)
@@ -433,15 +424,6 @@ def _warn_of_lost_columns(
         )
 
 
-def _choose_formats(
-    job: Job, destination: Destination | None, files: list[InputFile]
-) -> tuple[Format, Format]:
-    to = _find_target_name(job, destination)
-    of_tables = name_of_tables(files, job.options["format"], to)
-    given = of_tables or job.options["format"] or _detect_format(job, files, to)
-    return load_format(given), load_format(_choose_target_name(job, destination, given))
-
-
 def _choose_target_name(job: Job, destination: Destination | None, given: str) -> str:
     """Return the format of the output, as it is asked for; else, or if its suffix is theirs, too, that of the inputs."""
     name = _find_target_name(job, destination)
@@ -464,8 +446,10 @@ def _find_target_name(job: Job, destination: Destination | None) -> str | None:
     return to
 
 
-def _detect_format(job: Job, files: list[InputFile], target_name: str | None) -> str:
+def _find_format(job: Job, files: list[InputFile], target_name: str | None) -> str:
     """Return the format of the inputs; a stream without a known suffix in `files` becomes one whose beginning is known."""
+    if named := name_of_tables(files, job.options["format"], target_name) or job.options["format"]:
+        return named
     are_streams = job.reads_stdin or all(
         file.stamp is None and name_by_listing(file) is None for file in files
     )

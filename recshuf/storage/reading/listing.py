@@ -46,7 +46,7 @@ class InputLister:
         self._stores = stores
 
     def list_all(self, patterns: Iterable[str], *, mixes_splits: bool = False) -> list[InputFile]:
-        """Expand paths, directories, globs and URLs, with the rules of `local.expand_inputs`.
+        """Expand paths, directories, globs and URLs, with the rules of `local.expand_input`.
 
         If it `mixes_splits`, splits of a data set that are named are no reason for a warning.
         """
@@ -66,7 +66,7 @@ class InputLister:
             return [InputFile(str(pattern), None, table=pattern.table)]
         if is_url(pattern):
             return self._list_url(pattern, Url.parse(pattern))
-        return local.expand_inputs([pattern], self._rules, self._warn)
+        return local.expand_input(pattern, self._rules, self._warn)
 
     def _tell_splits(self, names: list[str]) -> None:
         """Warn of splits of a data set that were named; those of a folder were refused."""

@@ -253,26 +253,22 @@ def find_pattern(patterns: Iterable[str], output: str | Path) -> str | None:
     return None
 
 
-def expand_inputs(patterns: Iterable[str], rules: NameRules, warn: Callable[[str], None]) -> list[InputFile]:
-    """Expand paths, directories and globs to files, those of a directory or glob in natural order.
+def expand_input(pattern: str, rules: NameRules, warn: Callable[[str], None]) -> list[InputFile]:
+    """Expand a path, directory or glob to files, those of a directory or glob in natural order.
 
     Folders are searched at any depth; names that begin with ``.`` or ``_`` are skipped. Which of their files are inputs,
     `choose_files` says by `rules`.
     """
-    files: list[InputFile] = []
-    for pattern in patterns:
-        path = Path(pattern)
-        if not pattern:
-            raise UsageError("an input is the empty string; give a path")
-        # These two say no in a folder that may not be read, where those of Path raise.
-        if os.path.isdir(path):  # noqa: PTH112
-            files += _list_folder(pattern, pattern, rules, warn)
-        elif glob.has_magic(pattern) and not os.path.exists(path):  # noqa: PTH110
-            files += _list_glob(pattern, rules, warn)
-        else:
-            name = pattern if os.path.lexists(path) else rules.complete(pattern)
-            files.append(_name_file(name, None, rules.split(name)))
-    return files
+    path = Path(pattern)
+    if not pattern:
+        raise UsageError("an input is the empty string; give a path")
+    # These two say no in a folder that may not be read, where those of Path raise.
+    if os.path.isdir(path):  # noqa: PTH112
+        return _list_folder(pattern, pattern, rules, warn)
+    if glob.has_magic(pattern) and not os.path.exists(path):  # noqa: PTH110
+        return _list_glob(pattern, rules, warn)
+    name = pattern if os.path.lexists(path) else rules.complete(pattern)
+    return [_name_file(name, None, rules.split(name))]
 
 
 def _list_glob(pattern: str, rules: NameRules, warn: Callable[[str], None]) -> list[InputFile]:

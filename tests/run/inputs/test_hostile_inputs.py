@@ -23,7 +23,7 @@ import zstandard
 import recshuf
 from recshuf.errors import InputError, OutputError
 from recshuf.formats.folders import NameRules
-from recshuf.storage.reading.local import expand_inputs
+from recshuf.storage.reading.local import expand_input
 from tests.support.effort import mostly_slow
 from tests.support.formats.hostile_tools import GB, refusal
 from tests.support.processes.command_server import Server
@@ -159,7 +159,7 @@ def test_links_that_lead_back_double_no_record(tmp_path: Path, monkeypatch: pyte
     make_circle(tmp_path / "top" / "in")
     heard: list[str] = []
     monkeypatch.chdir(tmp_path / "top")
-    files = expand_inputs(["in"], NameRules(None), heard.append)
+    files = expand_input("in", NameRules(None), heard.append)
     assert [file.name for file in files] == ["in/a.txt", "in/deep/b.txt"]
     assert sorted(message.partition(":")[0] for message in heard) == [
         "in/again",
@@ -176,8 +176,8 @@ def test_a_glob_that_links_would_lead_in_circles_is_refused(
     monkeypatch.chdir(tmp_path)
     for pattern in ("in/**/*.txt", "**", "i*/**", f"{tmp_path}/in/**"):
         with pytest.raises(InputError, match=r"in/\w+: leads back to a folder above it"):
-            expand_inputs([pattern], NameRules(None), lambda _: None)
-    names = [file.name for file in expand_inputs(["in/*.txt"], NameRules(None), lambda _: None)]
+            expand_input(pattern, NameRules(None), lambda _: None)
+    names = [file.name for file in expand_input("in/*.txt", NameRules(None), lambda _: None)]
     assert names == ["in/a.txt"]
 
 

@@ -158,12 +158,10 @@ def _hold_folder(path: Path) -> Iterator[Callable[[str], StorePlace]]:
 
 @contextmanager
 def _hold_prefix(place: StoreBucket, options: StorageOptions) -> Iterator[Callable[[str], StorePlace]]:
-    """Give what returns the place of a new store by its name. Deleting the mark, at the end, commits all of them.
+    """Give what returns the place of a new store by its name: below a prefix with a mark.
 
-        PREFIX/
-            .scatter                    the mark: while it is there, none of the stores can be opened
-            NAME/snapshot-000001.json   names the mark
-            NAME/sets/...
+    While the mark PREFIX/.scatter is there, which PREFIX/NAME/snapshot-000001.json names, none of the stores can be opened; its
+    deletion commits all of them.
     """
     from recshuf.piles.kept.bucket import MARK, StoreBucket, StoreRemains, explain_mark
     from recshuf.storage.writing.bucket import Conflict, Match

@@ -43,7 +43,7 @@ def _run_clean(
             f"{url}: is no URL of an object store; a run into local files names the folder that it leaves, which you can "
             "delete"
         )
-    from recshuf.output.objects.destination import Remains
+    from recshuf.output.objects import Remains
     from recshuf.piles.kept.bucket import StoreRemains
 
     place, options = Url.parse(url), parse_storage(endpoint_url, storage_options)

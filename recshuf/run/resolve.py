@@ -33,7 +33,7 @@ from recshuf.job.job import SMALLEST_MEMORY, Job
 from recshuf.job.parts import TaskPlan, size_sets
 from recshuf.job.plan import Cut, Limits, Plan
 from recshuf.job.planner import make_plan, take_census
-from recshuf.output.local.destination import LocalDestination
+from recshuf.output.local import LocalDestination
 from recshuf.piles.layout import PileLayout
 from recshuf.records.key_makers import extend_schema as add_words
 from recshuf.records.keys import KEY_BYTES
@@ -186,7 +186,7 @@ def find_destination(job: Job, progress: Progress | None = None) -> Destination 
     if job.temp_dir is not None:
         _refuse_in_store(job.temp_dir / "piles", f"--temp-dir {job.temp_dir}")
     if is_url(job.output or ""):
-        from recshuf.output.objects.destination import ObjectDestination
+        from recshuf.output.objects import ObjectDestination
 
         destination = ObjectDestination(
             Url.parse(job.output or ""),

@@ -87,7 +87,7 @@ def _find_version(destination: Destination) -> list[object] | None:
 
 def _find_token(destination: Destination) -> list[object] | None:
     """Return the key of an object of an output, and what a run has marked it with."""
-    from recshuf.output.objects.destination import ObjectDestination  # most runs use no object store
+    from recshuf.output.objects import ObjectDestination  # most runs use no object store
 
     if not isinstance(destination, ObjectDestination):
         return None

@@ -12,7 +12,7 @@ import pytest
 
 import recshuf
 from recshuf.errors import OutputError
-from recshuf.output.objects.destination import Remains
+from recshuf.output.objects import Remains
 from recshuf.storage.settings import StorageOptions
 from recshuf.storage.urls import Url
 from tests.support.stores.killed_stores import fork, join

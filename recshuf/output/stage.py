@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
+    from recshuf.job.plan import Plan
     from recshuf.job.report import UploadReport
     from recshuf.output.entries import FinishedShard
     from recshuf.output.manifest import Manifest
@@ -94,15 +95,8 @@ class Destination(ABC):
         """Return the memory that it takes to write there under a memory limit, besides that of sinks."""
         return 0
 
-    def count_disk_bytes(
-        self,
-        output_bytes: int,
-        shard_count: int | None,  # noqa: ARG002 - for others
-        writers: int,  # noqa: ARG002 - for others
-        *,
-        appends: bool,  # noqa: ARG002 - for others
-    ) -> int:
-        """Return how much local disk an output of some size takes, when so many shards are written at once."""
+    def count_disk_bytes(self, output_bytes: int, plan: Plan, *, appends: bool) -> int:  # noqa: ARG002 - for others
+        """Return how much local disk an output of some size takes, given how its shards are written."""
         return output_bytes
 
     @abstractmethod

@@ -375,10 +375,7 @@ def _count_disk_bytes(job: Job, plan: Plan, destination: Destination | None, tar
     if destination is None:
         return plan
     output_bytes = plan.peak_disk_bytes - plan.spilled_bytes
-    appends = isinstance(target, SupportsStream)
-    kept_bytes = destination.count_disk_bytes(
-        output_bytes, plan.shard_count, plan.shard_writers, appends=appends
-    )
+    kept_bytes = destination.count_disk_bytes(output_bytes, plan, appends=isinstance(target, SupportsStream))
     spilled_bytes = plan.spilled_bytes
     if plan.spilled_to:
         # Each worker has a set on the disk before it is uploaded.

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from recshuf.job.plan import Plan
     from recshuf.storage.settings import StorageOptions
     from recshuf.storage.urls import Url
     from recshuf.storage.writing.bucket import Bucket, OpenUpload
@@ -87,14 +88,12 @@ class ObjectDestination(Destination):
     def count_memory_bytes(self, limit_bytes: int) -> int:
         return self._limit_uploads(limit_bytes).memory_bytes
 
-    def count_disk_bytes(
-        self, output_bytes: int, shard_count: int | None, writers: int, *, appends: bool
-    ) -> int:
+    def count_disk_bytes(self, output_bytes: int, plan: Plan, *, appends: bool) -> int:
         """Return the bytes of the files that are written or uploaded at the same time."""
-        shard_bytes = output_bytes // (shard_count or 1)
+        shard_bytes = output_bytes // (plan.shard_count or 1)
         if appends and self._limits.can_stream(shard_bytes):
             return 0
-        return min(output_bytes, shard_bytes * (writers + count_slots(shard_bytes)))
+        return min(output_bytes, shard_bytes * (plan.shard_writers + count_slots(shard_bytes)))
 
     def report(self) -> UploadReport:
         sizes = self.bucket.part_sizes

@@ -55,7 +55,10 @@ def save_plan(job: Job, progress: Progress) -> tuple[Plan, dict[str, Any]]:
     if destination is not None:
         destination.check(overwrite=job.options["overwrite"])
     check_sets(job)
-    run = resolve_job(_find_quarantine(job), destination, progress)
+    if job.quarantine is not None:  # its path must not depend on the folder of the commit
+        path = job.quarantine.absolute()
+        job = replace(job, quarantine=path, options=job.options | {"on_bad_record": f"quarantine:{path}"})
+    run = resolve_job(job, destination, progress)
     seed, work = job.options["seed"], find_results(destination).private
     run = settle_parts(replace(run, seed=secrets.randbits(128) if seed is None else seed), None)
     tasks = divide_job(run)
@@ -63,14 +66,6 @@ def save_plan(job: Job, progress: Progress) -> tuple[Plan, dict[str, Any]]:
     replaced = None if destination is None else _find_version(destination)
     values = header.to_json() | {"replaces": replaced, "storage": asdict(job.storage)}
     return tasks.fit(run.plan), seal(values)
-
-
-def _find_quarantine(job: Job) -> Job:
-    """Return a job whose file for bad records does not depend on the folder of the commit."""
-    if job.quarantine is None:
-        return job
-    path = job.quarantine.absolute()
-    return replace(job, quarantine=path, options=job.options | {"on_bad_record": f"quarantine:{path}"})
 
 
 def _find_version(destination: Destination) -> list[object] | None:

@@ -99,7 +99,6 @@ def _find_version(library: str) -> str | None:
 
 
 def _run_formats(as_json: bool, verbose: bool) -> None:  # noqa: ARG001 - `main` reads it
-
     found, problems = _list_formats()
     if as_json:
         click.echo(json.dumps(found, indent=2))

@@ -105,7 +105,6 @@ class SplitStore:
         self.counts = [InputCounts(input_count) for _ in parts]
         """Counts of the inputs in each part."""
         self.sealed: list[list[SealedSet]] = [[] for _ in parts]
-        """Sealed sets of each part."""
         self.missing: NDArray[np.int64] = np.zeros(1, np.int64)
         """How many records have no value of each field that tells their part."""
         self.squares: NDArray[np.int64] = np.zeros(COUNTERS, np.int64)

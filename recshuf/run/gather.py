@@ -49,9 +49,7 @@ class GroupRange(NamedTuple):
     first: int
     """Position of the first record in the order."""
     record_count: int
-    """Number of records."""
     byte_count: int
-    """Bytes of the records."""
 
 
 def load_chunks(

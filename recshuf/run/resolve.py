@@ -98,7 +98,6 @@ class Run:
     values: ValueReader | None = None
     """Reads the fields that give keys; None if keys are those of rows."""
     seed: int = 0
-    """Seed of the order."""
     split: Split | None = None
     """Which records belong to each part of the output; None if it has none, or if values tell."""
     header: Header = None  # type: ignore[assignment] # set when the run begins

@@ -43,7 +43,6 @@ class Stores:
         warn: Callable[[str], None] | None = None,
     ) -> None:
         self.options = options
-        """How to reach them."""
         self._warn = warn
         self._given = (options, memory_bytes, workers)
         # A reply is in memory twice while it arrives.

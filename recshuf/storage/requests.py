@@ -209,10 +209,6 @@ class Failure:
         return kind(name, problem, remedy=remedy)
 
 
-def _return_unchanged(error: Exception) -> Exception:
-    return error
-
-
 class Requests:
     """Counts requests, and tries failed ones again. Many threads may use it."""
 
@@ -231,7 +227,7 @@ class Requests:
         self._is_heard = False
         self._lock = threading.Lock()
 
-    def call(self, name: str, request: Callable[[], T], translate: Translate = _return_unchanged) -> T:
+    def call(self, name: str, request: Callable[[], T], translate: Translate | None = None) -> T:
         """Return the result of a request about an object called `name`; a run that a signal has stopped waits briefly.
 
         It raises an `InputError` when it fails for good, and a `Finding` as `request` raises it, or `translate` makes it of an
@@ -259,7 +255,7 @@ class Requests:
         finally:
             timer.cancel()
 
-    def _try(self, name: str, request: Callable[[], T], translate: Translate) -> T:
+    def _try(self, name: str, request: Callable[[], T], translate: Translate | None) -> T:
         begun = time.monotonic()
         for attempt in range(ATTEMPTS):
             with self._lock:
@@ -270,7 +266,7 @@ class Requests:
             except (RecshufError, Finding):
                 raise
             except Exception as error:
-                told = translate(error)
+                told = error if translate is None else translate(error)
                 if isinstance(told, RecshufError | Finding):
                     raise told from error
                 failure = Failure.of(told)
@@ -298,9 +294,7 @@ class Requests:
         if warn is not None:
             warn(f"{reason}; {_WAITS}")
 
-    def call_for_output(
-        self, name: str, request: Callable[[], T], translate: Translate = _return_unchanged
-    ) -> T:
+    def call_for_output(self, name: str, request: Callable[[], T], translate: Translate | None = None) -> T:
         """Do what `call` does, and raise an `OutputError` in place of an `InputError`."""
         try:
             return self.call(name, request, translate)

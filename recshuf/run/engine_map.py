@@ -157,12 +157,8 @@ class TaskMap(LocalMap):
 
     def _find_address(self, job: Job) -> RunAddress:
         """Return where tasks find the run, and what each may use, as its job has it."""
-        header, storage = self._header, self._header.storage
-        share = job.memory_bytes, job.workers, job.processes
-        options = tuple(storage.options.items())
-        return RunAddress(
-            self._results.address, header.output, header.id, *share, storage.endpoint_url, options
-        )
+        header, share = self._header, (job.memory_bytes, job.workers, job.processes)
+        return RunAddress(self._results.address, header.output, header.id, *share, header.storage)
 
     def _report(self, entries: list[dict[str, Any]]) -> None:
         found: list[SealedSet | FinishedShard] = [*find_sets(entries), *find_shards(entries).values()]

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from recshuf.errors import OutputError
 from recshuf.output.local.log import FileResults
 from recshuf.output.run_log import RUN, TaskResults, name_result
-from recshuf.storage.settings import StorageOptions
 from recshuf.storage.urls import is_url
 from recshuf.system.memory import choose_allocators
 
 if TYPE_CHECKING:
     from recshuf.run.resolve import Run
+    from recshuf.storage.settings import StorageOptions
 
 
 class RunAddress(NamedTuple):
@@ -37,13 +37,11 @@ class RunAddress(NamedTuple):
     """Threads of a task."""
     processes: int
     """How many tasks of this machine run at a time; 0 if others do the work."""
-    endpoint_url: str | None
-    storage_options: tuple[tuple[str, str], ...]
+    storage: StorageOptions
+    """How object stores are reached, which nothing in the task folder tells."""
 
-    @property
-    def storage(self) -> StorageOptions:
-        """How object stores are reached, which nothing in the task folder tells."""
-        return StorageOptions(self.endpoint_url, dict(self.storage_options))
+    def __hash__(self) -> int:  # the options are a dict
+        return hash(self.run_id)
 
     def open_tasks(self) -> TaskResults:
         return _open_objects(self) if is_url(self.tasks) else FileResults(Path(self.tasks))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import shutil
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -69,14 +70,23 @@ class TestResults:
         assert figures["shards"] == "3"
         planned = json.loads((tmp_path / "plan.json").read_bytes())
         assert planned == json.loads(call(*command, "-").stdout)
+        assert json.loads(call(lines, "--plan", "--report", "-").stdout)["shard_count"] == 1
         assert planned["shard_count"] == 3
         assert not (tmp_path / "out").exists()
 
 
 def test_a_report_never_replaces_an_input(refuse: Refuse) -> None:
     Path("link").symlink_to("lines.txt")
-    for inputs, report in (("lines.txt", "lines.txt"), (".", "lines.txt"), ("./*", "link")):
-        refuse(f"{inputs} -o new/out.txt --report {report}", "among the inputs")
+    Path("a/b").mkdir(parents=True)
+    shutil.copy("lines.txt", "a/b")
+    for inputs, report in (
+        ("lines.txt", "lines.txt"),
+        (".", "lines.txt"),
+        ("./*", "link"),
+        (".", "a/b/lines.txt"),
+        ("./**/*.txt", "a/b/lines.txt"),
+    ):
+        refuse(f"{inputs} -o new/out.txt --report {report} --overwrite", "among the inputs")
 
 
 @pytest.mark.parametrize("command", ["", "scatter ", "gather "])
@@ -208,6 +218,8 @@ def test_the_file_of_bad_records_is_no_other_file_of_the_run(refuse: Refuse) -> 
     for option in ("--report", "--html", "--schema"):
         said = "quarantine:./bad is also another option's file; name another one"
         refuse(f"lines.txt -o out.txt --on-bad-record quarantine:./bad {option} bad", said)
+        if option != "--html":
+            refuse(f"scatter lines.txt -o store --on-bad-record quarantine:./bad {option} bad", said)
 
 
 def test_a_picture_goes_to_standard_output_unless_that_is_a_terminal_or_closed(

@@ -193,6 +193,7 @@ def test_what_is_no_task_or_no_plan_is_refused(tasks: Tasks):
         ("99", "there is no task 99; the plan has tasks 0 to"),
         ("9" * 5000, "there is no task 999999999999999999...; the plan has tasks 0 to"),
         ("all", "all: is no number of a task and no stage"),
+        ("\u00b2", "\u00b2: is no number of a task and no stage"),
     ):
         tasks.refuse(what, 2, message)
     for content in ("x", "[]", "{}"):

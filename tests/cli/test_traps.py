@@ -121,6 +121,12 @@ def test_the_value_of_an_option_may_be_the_name_of_a_command(call: Run, lines: P
     assert "store" in os.listdir()
 
 
+def test_a_pattern_may_be_the_last_input_of_standard_output(call: Run, lines: Path):
+    """It is no output that lacks its option."""
+    result = call(lines, "lin*.txt")
+    assert sorted(result.stdout.split()) == sorted(2 * lines.read_bytes().split())
+
+
 def test_a_value_may_be_spelled_like_an_option(call: Run, lines: Path):
     assert call(lines, "--output=--overwrite").returncode == 0
     assert call(lines, "-o", "out", "--record-start=-n", "--header=0", "--format=text").returncode != 2

@@ -26,6 +26,9 @@ def test_what_is_written_is_read_again(tmp_path: Path):
     assert [one["name"] for one in content["inputs"]] == ["in/\ufffd é.jsonl", "standard input"]
     assert content["seed"] == str(2**100)
     assert Manifest.read(tmp_path) == replace(manifest, counts_quarantined=False)
+    (tmp_path / "copy").hardlink_to(manifest.path)
+    replace(manifest, seed=1).write()
+    assert json.loads((tmp_path / "copy").read_bytes()) == content
 
 
 def test_what_the_folder_holds_and_the_manifest_does_not_say_is_named(tmp_path: Path):
@@ -68,3 +71,7 @@ def test_other_counts_and_another_format_than_the_manifest_says_are_named(tmp_pa
     assert manifest.compare_format("text") == []
     (said,) = manifest.compare_format("jsonl")
     assert "says that the shards are text, and they are read as jsonl" in said
+    shards = tuple(replace(SHARDS[0], name=f"{part}/{SHARDS[0].name}") for part in ("train", "val"))
+    names = [f"{tmp_path}/{one.name}" for one in shards]
+    (said,) = replace(manifest, shards=shards).compare_counts(names, [4, 5], 6)
+    assert said == f"{names[1]}: has 5 records, and 4 in the manifest"

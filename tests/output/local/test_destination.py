@@ -43,9 +43,12 @@ def test_a_path_that_cannot_be_looked_at_is_an_error(end: str, options: dict[str
     refuse(r"xxx/?: cannot be written: File name too long", f"{'x' * 300}{end}", **options)
 
 
-@pytest.mark.parametrize("output", ["out", "out/"])
+@pytest.mark.parametrize("output", ["out", "out/", "link"])
 def test_what_exists_is_refused_unless_it_may_be_replaced(output: str):
-    run(output)
+    if output == "link":
+        Path(output).symlink_to("nowhere")
+    else:
+        run(output)
     refuse("overwrite=True", output)
     run(output, overwrite=True)
 

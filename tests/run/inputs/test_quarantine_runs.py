@@ -146,6 +146,15 @@ def test_the_order_of_the_good_ones_does_not_depend_on_the_bad_ones(tmp_path: Pa
     assert pq.read_table(tmp_path / "most.parquet")["n"].to_pylist() == kept
 
 
+def test_no_bad_record_is_too_long_to_be_set_aside(tmp_path: Path):
+    """One takes more than a piece of the file that holds them."""
+    files = write_inputs(tmp_path / "in", [[b"{", b"{" * (5 << 20), b"[", b'{"a": 1}']])
+    recshuf.shuffle(
+        list(files), tmp_path / "out.parquet", on_bad_record=f"quarantine:{tmp_path}/bad", memory="300MB"
+    )
+    assert found_in(tmp_path / "bad") == expect(files)
+
+
 def test_records_that_only_disagree_with_others_remain_an_error(tmp_path: Path):
     (name,) = write_inputs(tmp_path / "in", [[b'{"a": 1}', b'{"a": "x"}']])
     with pytest.raises(InputError, match="schema"):

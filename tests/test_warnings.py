@@ -13,7 +13,7 @@ import pytest
 
 import recshuf
 from recshuf.api import runs
-from recshuf.errors import RecshufWarning
+from recshuf.errors import OutputError, RecshufWarning
 from recshuf.job.parts import STAGES
 from tests.support.small_runs import Listener
 
@@ -86,12 +86,17 @@ def test_a_filter_can_make_a_warning_an_error(inputs: Path, tmp_path: Path) -> N
 
 
 def test_a_listener_gets_warnings_in_place_of_python(inputs: Path, tmp_path: Path) -> None:
+    (inputs / "year=2024" / "a.jsonl").rename(inputs / "year=2024" / "a.csv")
     listener = Listener()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        report = recshuf.shuffle(inputs, tmp_path / "out.jsonl", progress=listener)
+        report = recshuf.shuffle(inputs, tmp_path / "out.csv", progress=listener)
     assert tuple(listener.warnings) == report.warnings
-    assert len(listener.warnings) == 1
+    assert len(listener.warnings) == 2
+    assert listener.stops == 1
+    with pytest.raises(OutputError):
+        recshuf.shuffle(inputs, tmp_path / "out.csv", progress=listener)
+    assert listener.stops == 2
 
 
 def test_the_report_of_tasks_is_that_of_the_last_one(inputs: Path, tmp_path: Path) -> None:

@@ -39,7 +39,19 @@ pytestmark = pytest.mark.usefixtures("folder")
             for line in ("lines.txt -o ", "clean ")
             for url, known in (("s3a://b/a/", "s3"), ("gcs://b/a/", "gs"), ("abfs://b/a/", "az"))
         ),
-        ("- lines.txt -o out", ["standard input (-) cannot be mixed with other inputs; give it alone"]),
+        *(
+            (f"{inputs} -o out", ["standard input (-) cannot be mixed with other inputs; give it alone"])
+            for inputs in ("- lines.txt", "lines.txt -")
+        ),
+        *(
+            (f"{places} {flag}", [f"{flag}{said}"])
+            for flag, said in (
+                ("--resume", ": a run can be continued between files only, not from standard input or to standard output"),
+                ("--verify", " reads inputs and output again, which standard input and output do not allow; name files"),
+            )
+            for places in ("- -o out", "lines.txt")
+        ),
+        ("lines.txt -o out --max-record-bytes 4294967296", ["--max-record-bytes", "must be from 1 to 4294967295"]),
         ("clean out", ["out: is no URL of an object store"]),
         ("lines.txt -o out --engine tasks --plan", ["--engine tasks: name the file for the plan with --report FILE"]),
         ("lines.txt -o out --engine tasks", ["recshuf INPUT... -o OUTPUT --engine tasks --plan --report FILE"]),
@@ -84,6 +96,8 @@ pytestmark = pytest.mark.usefixtures("folder")
         ),
         *((f"check lines.txt {line} --id b", ["--id works with --against"]) for line in ("--column a", "--provenance")),
         ("check lines.txt --provenance", ["no column 'source_file'"]),
+        ("picture lines.txt lines.txt --provenance -o a.png", ["--provenance draws one shuffle; name one file"]),
+        ("picture lines.txt lines.txt --against lines.txt -o a.png", ["--against draws one output; name one file"]),
         ("check lines.txt -q --json --column a", ["-q contradicts -v and --json"]),
         *((f"check - {line}", ["name files, and no -"]) for line in ("--column a", "--against lines.txt")),
         *(

@@ -88,11 +88,12 @@ def sort_places(counts: Sequence[int], seed: int, draw: Draw = keys.draw_keys) -
 
 
 class Listener(SilentProgress):
-    """Notes the passes and warnings of a run, and calls a function whenever records are added."""
+    """Notes the passes, warnings and ends of a run, and calls a function whenever records are added."""
 
     def __init__(self, on_advance: Callable[[], object] = lambda: None) -> None:
         self.passes: list[str] = []
         self.warnings: list[str] = []
+        self.stops = 0
         self._on_advance = on_advance
 
     def start(self, name: str, record_total: int | None, byte_total: int | None) -> None:
@@ -103,6 +104,9 @@ class Listener(SilentProgress):
 
     def warn(self, message: str) -> None:
         self.warnings.append(message)
+
+    def stop(self) -> None:
+        self.stops += 1
 
 
 def read_files(folder: Path) -> dict[str, bytes]:

@@ -70,7 +70,10 @@ class TestResults:
         assert figures["shards"] == "3"
         planned = json.loads((tmp_path / "plan.json").read_bytes())
         assert planned == json.loads(call(*command, "-").stdout)
-        assert json.loads(call(lines, "--plan", "--report", "-").stdout)["shard_count"] == 1
+        few = ("-o", "out/", "-n", "25", "--shard-records", "10")
+        for given, count in ((), 1), (few, 3):
+            made = call(lines, *given, "--plan", "--report", "-").stdout
+            assert json.loads(made)["shard_count"] == count
         assert planned["shard_count"] == 3
         assert not (tmp_path / "out").exists()
 

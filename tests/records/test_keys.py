@@ -96,6 +96,7 @@ def test_the_first_and_the_last_key_of_a_pile_are_in_its_range(pile_count: int, 
 @settings(max_examples=examples(100))
 @given(KEYS)
 @example(np.array([3, 2**64 - 1, 1], np.uint64))
+@example(np.array([1, 0, 2**62], np.uint64))
 def test_sorting_keeps_ties_in_place(keys: NDArray[np.uint64]) -> None:
     assert sort_by_key(keys).tolist() == sorted(range(keys.size), key=lambda row: int(keys[row]))
 

@@ -222,15 +222,20 @@ def test_a_share_of_the_records_is_a_sample_of_exact_size(tmp_path: Path):
         ({"group_by": "id"}, {"group_by": {"fields": ["id"], "order": "input"}}),
         ({"dedup": "record"}, {"dedup": {"fields": "record"}}),
         ({"split": "a=0.5,b=1/2"}, {"split": {"shares": {"a": "0.5", "b": "0.5"}}}),
-        ({"copies": [2]}, {"sources": [{"input": "in.jsonl", "copies": "2"}]}),
+        (
+            {"copies": [2, 1]},
+            {"sources": [{"input": "in.jsonl", "copies": "2"}, {"input": "more.jsonl", "copies": "1"}]},
+        ),
     ],
 )
 def test_a_plan_tells_what_a_run_does_besides(
     tmp_path: Path, options: dict[str, Any], features: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.chdir(tmp_path)
-    write_lines(tmp_path / "in.jsonl", 0, 3)
-    planned = recshuf.plan("in.jsonl", "out/", **options)
+    names = ["in.jsonl", "more.jsonl"]
+    for name in names:
+        write_lines(tmp_path / name, 0, 3)
+    planned = recshuf.plan(names, "out/", **options)
     assert planned.features == features
     assert features.items() <= planned.to_json().items()
 

@@ -18,6 +18,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import recshuf
+from recshuf.api import checks
 from recshuf.audit.order.check import MOST_LABELS, find_value, order_by_value, rank_densely
 from recshuf.audit.order.matching import BottomKSample, SampledRecords, match_records
 from recshuf.audit.order.shufflers import METHODS
@@ -321,6 +322,11 @@ def test_a_column_can_tell_records_apart(tmp_path: Path, inputs: Path) -> None:
         key = pa.StructArray.from_arrays([keys[name] for name in order], list(order))
         pq.write_table(pa.table({"key": key}).take(shuffled()), path)
     assert recshuf.check(paths[1], against=paths[0], id_column="key").tested == COUNT
+    pytest.importorskip("PIL")
+    pytest.importorskip("jinja2")
+    options = {"against": inputs, "id_column": "meta.time"}
+    assert recshuf.picture(tmp_path / "out.parquet", **options).startswith(b"\x89PNG")
+    assert checks.write_check(tmp_path / "out.parquet", **options)[0].tested == COUNT
 
 
 def test_files_that_say_other_things_of_their_columns_are_tested_together(tmp_path: Path) -> None:

@@ -111,7 +111,7 @@ def test_exactly_the_bad_lines_are_set_aside(
     assert sorted(os.listdir(folder)) == ["bad.jsonl", "in", "out.parquet"]
 
 
-@pytest.mark.parametrize("separator", [b"\n", b"||"])
+@pytest.mark.parametrize("separator", [b"\n", b"||", rb"\n"])
 def test_lines_are_numbered_with_those_of_the_header(tmp_path: Path, separator: bytes):
     """Names that need escapes are those of the inputs."""
     lines = [b"first", b"\xffsecond", b"third\r", b"", b"\xfelast\r"]

@@ -194,3 +194,10 @@ def test_millions_of_shards_are_refused(tmp_path: Path, cut: dict[str, Any], rem
     ):
         recshuf.shuffle(tmp_path / "in.txt", f"{tmp_path}/out/", **cut)
     assert os.listdir(tmp_path) == ["in.txt"]
+
+
+@pytest.mark.parametrize("cut", [{}, {"shards": 1}, {"shard_records": 10}, {"shard_bytes": 10}])
+def test_an_output_without_records_is_one_empty_shard(tmp_path: Path, cut: dict[str, Any]) -> None:
+    (tmp_path / "in.txt").touch()
+    recshuf.shuffle(tmp_path / "in.txt", f"{tmp_path}/out/", **cut)
+    assert read_files(tmp_path / "out") == {"shard-00000.txt": b""}

@@ -236,7 +236,9 @@ def test_what_is_no_table_is_refused_with_a_remedy(tmp_path: Path):
             recshuf.shuffle(inputs, tmp_path / "out.parquet")
     (tmp_path / "in.jsonl").write_text('{"id": 1}\n')
     rows = pa.RecordBatch.from_struct_array(pa.array([{}] * 3, pa.struct([])))
+    wide = polars.DataFrame({"id": [1], "big": [2**100]}, schema={"id": polars.Int64, "big": polars.Int128})
     unfit: list[tuple[object, str]] = [
+        (wide, r"<table 0>: column 'big': has no form in Arrow: .*; give each column .* that Arrow has"),
         (pandas.DataFrame({"a": [1, "x", b"y"]}), r"<table 0>: has no form in Arrow: .*column a.*; give each column"),
         ([tmp_path / "in.jsonl", SMALL], r"<table 1>: is a table, and .*in.jsonl is jsonl"),
         (rows, r"3 rows but no columns"),

@@ -104,8 +104,21 @@ def _load_table(value: Any, name: str) -> _MemoryTable:
         return _MemoryTable(pa.Table.from_batches([value]) if is_batch else pa.table(value))
     except (pa.ArrowException, TypeError, ValueError) as error:
         text = " ".join(str(error).split())[:300]
-        remedy = "give each column a name of its own, and values of one type"
-        raise InputError(name, f"has no form in Arrow: {text}", remedy=remedy) from error
+        remedy = "give each column a name of its own, and values of one type that Arrow has"
+        place = _find_unfit(value) if _name_package(type(value)) == "polars" else None
+        raise InputError(name, f"has no form in Arrow: {text}", place=place, remedy=remedy) from error
+
+
+def _find_unfit(frame: Any) -> str | None:
+    """Return the first column of a frame of polars that Arrow cannot hold; of one of pandas, the error itself names it."""
+    import pyarrow as pa
+
+    for column in frame.columns:
+        try:
+            pa.table(frame.select(column))
+        except (pa.ArrowException, TypeError, ValueError):
+            return f"column {column!r}"
+    return None
 
 
 class _Table(ABC):

@@ -137,7 +137,7 @@ def test_files_are_given_up_in_memory_if_it_cannot_hold_them_all(
         os, "posix_fadvise", lambda file, *_: forgotten.add(Path(f"/proc/self/fd/{file}").readlink())
     )
     inputs = make_inputs(tmp_path / "in", name, [3000, 40])
-    recshuf.shuffle(inputs, tmp_path / "out/", seed=0, shards=shards, piles=4)
+    recshuf.shuffle(inputs, tmp_path / "out/", seed=0, shards=shards, piles=4, memory="64MB")
     assert forgotten.issuperset(inputs) == (available == 1000)
     assert len(forgotten - set(inputs)) == (shards if available == 1000 else 0)
     monkeypatch.undo()

@@ -49,6 +49,8 @@ from recshuf.system.paths import real_path
 from recshuf.system.units import format_size, round_up
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from recshuf.interfaces import Decoder, Format, Sink, Traits, ValueReader, WriteOptions
     from recshuf.job.report import Progress
     from recshuf.output.quarantine import Quarantine
@@ -299,7 +301,8 @@ def _plan(
     if decoding.converts and inputs.source.repeated:
         progress.warn(_describe_left_out(inputs))
     run = Run(job, inputs, output, decoding, None, progress, target.notes, values)  # type: ignore[arg-type] # made here
-    run, plan = _plan_in_group(run, target, piles)
+    own, plan = plan_in_group(job, lambda own: _make_plan(replace(run, job=own), target, piles), progress)
+    run = replace(run, job=own)
     if job.temp_url is not None:
         plan = replace(plan, spilled_to=str(job.temp_url))
     if inputs.stored is not None:  # its piles are read where they lie
@@ -314,12 +317,12 @@ def _plan(
     return replace(run, decoding=decoding, plan=plan)
 
 
-def _plan_in_group(run: Run, target: Target, piles: PileLayout | None) -> tuple[Run, Plan]:
-    """Return a plan, and its run with the memory limit that it has: no more than the memory group leaves beside the libraries."""
-    job, room = run.job, find_group_room()
+def plan_in_group(job: Job, plan: Callable[[Job], Plan], progress: Progress) -> tuple[Job, Plan]:
+    """Return a job's plan, and the job with the memory limit that it has: no more than the memory group leaves beside the libraries."""
+    room = find_group_room()
     left, limit = room or (job.memory_bytes + _BESIDE_PLAN, 0)
     if left - _BESIDE_PLAN >= job.memory_bytes or job.uses_tasks or job.processes:
-        return run, _make_plan(run, target, piles)
+        return job, plan(job)
 
     def refuse(problem: str, least_bytes: int) -> MemoryLimitError:
         remedy = f"raise its limit to {format_size(round_up(limit - left + _BESIDE_PLAN + least_bytes))}"
@@ -329,8 +332,7 @@ def _plan_in_group(run: Run, target: Target, piles: PileLayout | None) -> tuple[
 
     own = replace(job, memory_bytes=min(job.memory_bytes, max(SMALLEST_MEMORY, left - _BESIDE_PLAN)))
     try:
-        run = replace(run, job=own)
-        plan = _make_plan(run, target, piles)
+        planned = plan(own)
     except MemoryLimitError as error:
         if not error.least_bytes:
             raise
@@ -338,11 +340,11 @@ def _plan_in_group(run: Run, target: Target, piles: PileLayout | None) -> tuple[
     if left - _BESIDE_PLAN < SMALLEST_MEMORY:
         raise refuse(f"a run needs at least {format_size(SMALLEST_MEMORY)} of memory", SMALLEST_MEMORY)
     if job.options["memory"] is not None and own.memory_bytes < job.memory_bytes:
-        run.progress.warn(
+        progress.warn(
             f"--memory {job.options['memory']}: the memory group leaves {format_size(left)}, and the run uses no more than "
             f"{format_size(own.memory_bytes)} of it; raise the limit of the group for more"
         )
-    return run, plan
+    return own, planned
 
 
 def _make_plan(run: Run, target: Target, piles: PileLayout | None) -> Plan:

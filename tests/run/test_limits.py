@@ -295,6 +295,8 @@ def test_a_run_takes_what_its_memory_group_leaves_and_says_so(
     told = "memory 64MB: the memory group leaves 40 MB, and the run uses no more than 24 MB of it"
     assert [warning.partition(";")[0] for warning in report.warnings] == ([told] if memory else [])
     assert (tmp_path / "out.txt").read_bytes() == (tmp_path / "whole.txt").read_bytes()
+    with pytest.warns(RecshufWarning, match=f"{told};") if memory else nullcontext():
+        recshuf.scatter(inputs, "store", seed=3, memory=memory, workers=1)
 
 
 @pytest.mark.parametrize("name", ["out.parquet", "out.jsonl"])

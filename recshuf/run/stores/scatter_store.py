@@ -36,7 +36,7 @@ from recshuf.records.key_makers import PositionKeys
 from recshuf.records.provenance import PROVENANCE_BYTES, extend_schema, pack_provenance
 from recshuf.run.inputs import Inputs, list_inputs
 from recshuf.run.open_run import open_quarantine
-from recshuf.run.resolve import find_limits, resolve_inputs
+from recshuf.run.resolve import find_limits, plan_in_group, resolve_inputs
 from recshuf.run.scatter import Scatter, ScatterTask
 from recshuf.storage.reading.objects import list_requests
 from recshuf.system.paths import real_path
@@ -255,7 +255,11 @@ def scatter_sets(
     are_requests = _reads_by_requests(job, parts[0].place)
     largest = max(parts, key=lambda part: part.share)
     pile_count = largest.snapshot.pile_count if finder is None or are_requests else 1
-    plan = _plan_scatter(job, inputs, pile_count, largest.share, are_requests=are_requests)
+    _, plan = plan_in_group(
+        job,
+        lambda own: _plan_scatter(own, inputs, pile_count, largest.share, are_requests=are_requests),
+        progress,
+    )
     seed = largest.snapshot.seed
     observer = FormObserver(inputs.source, sets_bad_aside=job.quarantine is not None)
     sealed: list[SealedSet] = []

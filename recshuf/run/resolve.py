@@ -341,7 +341,7 @@ def plan_in_group(job: Job, plan: Callable[[Job], Plan], progress: Progress) -> 
         raise refuse(f"a run needs at least {format_size(SMALLEST_MEMORY)} of memory", SMALLEST_MEMORY)
     if job.options["memory"] is not None and own.memory_bytes < job.memory_bytes:
         progress.warn(
-            f"--memory {job.options['memory']}: the memory group leaves {format_size(left)}, and the run uses no more than "
+            f"--memory {format_size(job.memory_bytes).replace(' ', '')}: the memory group leaves {format_size(left)}, and the run uses no more than "
             f"{format_size(own.memory_bytes)} of it; raise the limit of the group for more"
         )
     return own, planned

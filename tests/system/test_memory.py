@@ -15,8 +15,10 @@ from recshuf.system import memory
 
 CODE = """
 import os, sys
+from recshuf.system import memory
 from recshuf.system.memory import choose_allocators, resident_bytes
 
+memory.available_bytes = lambda: {available_bytes}
 before = dict(os.environ)
 choose_allocators({memory_bytes})
 assert dict(os.environ) == before, "what is started later would inherit the settings"
@@ -60,9 +62,9 @@ print(full - freed < 50_000_000, freed - resident_bytes() > 150_000_000)
 """
 
 
-def try_in_child(memory_bytes: int, **environment: str) -> list[str]:
+def try_in_child(memory_bytes: int, available_bytes: int = 10**13, **environment: str) -> list[str]:
     """Return which allocator Arrow has, and whether it keeps most of what is freed."""
-    code = CODE.format(memory_bytes=memory_bytes)
+    code = CODE.format(memory_bytes=memory_bytes, available_bytes=available_bytes)
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, env=os.environ | environment
     )
@@ -74,9 +76,14 @@ def try_in_child(memory_bytes: int, **environment: str) -> list[str]:
     "jemalloc" not in pa.supported_memory_backends(), reason="Arrow was built without jemalloc"
 )
 @pytest.mark.slow
-@pytest.mark.parametrize(("memory_bytes", "is_kept"), [(10**5, False), (10**12, True)])
-def test_freed_memory_is_kept_the_longer_the_larger_the_limit(memory_bytes: int, is_kept: bool):
-    assert try_in_child(memory_bytes) == ["jemalloc", str(is_kept)]
+@pytest.mark.parametrize(
+    ("memory_bytes", "available_bytes", "is_kept"),
+    [(10**5, 10**13, False), (10**12, 10**13, True), (10**12, 10**5, False)],
+)
+def test_freed_memory_is_kept_the_longer_the_larger_the_limit_and_what_is_available(
+    memory_bytes: int, available_bytes: int, is_kept: bool
+):
+    assert try_in_child(memory_bytes, available_bytes) == ["jemalloc", str(is_kept)]
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library has its own ways")

@@ -10,6 +10,7 @@ from recshuf.dataclass import dataclass
 from recshuf.errors import UsageError
 from recshuf.formats import keeps_records, list_formats, list_names, load_format
 from recshuf.interfaces import Decoder, FieldAdder, InputSummary, Source, SupportsPrefixInference, Traits
+from recshuf.job.features import Dedup
 from recshuf.job.options import OPTIONS, find_own, flag_of
 from recshuf.job.plan import Costs, sum_known
 from recshuf.job.sizing import PREFIX_BYTES
@@ -40,6 +41,11 @@ def check_options(job: Job, source_name: str, target_name: str) -> None:
         raise UsageError(f"--provenance: not possible from {pair}; give --to parquet")
     if job.read.schema is not None and not is_conversion:
         raise UsageError(f"--schema: {pair} is no conversion; leave it out")
+    if source.is_lines and job.read.columns and job.feature == Dedup(()):
+        raise UsageError(
+            f"--dedup record: lines of {source.name} are compared whole, and --columns keeps a part of them; give --dedup "
+            f"{','.join(job.read.columns)}"
+        )
     if not is_conversion:
         _refuse_unheeded(job, source, [*dict(job.read.own)])
 

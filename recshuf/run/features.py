@@ -212,8 +212,10 @@ def find_duplicates(run: Run) -> Duplicates | None:
     return Duplicates(run.seed, run.values, are_lines=are_lines, column_count=column_count)
 
 
-def open_fields(flag: str, fields: Sequence[str], inputs: Inputs) -> ValueReader:
-    """Return what reads some fields, which an option names."""
+def open_fields(
+    flag: str, fields: Sequence[str], inputs: Inputs, *, are_chosen: bool = False
+) -> ValueReader:
+    """Return what reads some fields, which an option names; `are_chosen` if `--columns` keeps those of the inputs."""
     from recshuf.formats.texts import find_value_reader  # imports what other runs do not need
 
     check_count(len(inputs.source.inputs), flag)
@@ -221,7 +223,8 @@ def open_fields(flag: str, fields: Sequence[str], inputs: Inputs) -> ValueReader
     try:
         reader = find_value_reader(inputs.source, traits, fields)
     except UsageError as error:
-        raise UsageError(f"{flag}: {error}") from error
+        note = "; --columns keeps no others" if are_chosen else ""
+        raise UsageError(f"{flag}: {error}{note}") from error
     if reader is None:
         remedy = "give --dedup record" if flag == Dedup.flag else "leave it out"
         if traits.is_lines:

@@ -287,7 +287,8 @@ def _plan(
     piles: PileLayout | None,
 ) -> Run:
     named = find_fields(job.feature)
-    values = None if named is None else open_fields(*named, inputs)
+    chosen = job.read.columns is not None
+    values = None if named is None else open_fields(*named, inputs, are_chosen=chosen)
     decoding = _choose_decoding(job, inputs, to.traits.name)
     output = _choose_output(job, destination, inputs, to)
     target = _preview_target(inputs, output, decoding)

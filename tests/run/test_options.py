@@ -95,7 +95,7 @@ REFUSED: dict[str, list[tuple[str, dict[str, Any], str]]] = {
         ("in.jsonl", {"group_by": ["user", "usr"]}, "^group_by: no record has a value of 'usr'; name a field"),
         ("in.parquet", {"group_by": "usr"}, "^group_by: there is no column 'usr'; there are: id, user$"),
         ("in.csv", {"group_by": "usr"}, "^group_by: there is no column 'usr'; there are: id, user$"),
-        ("in.parquet", {"group_by": "user", "columns": "id"}, "^group_by: there is no column 'user'; there are: id$"),
+        ("in.parquet", {"group_by": "user", "columns": "id"}, "^group_by: there is no column 'user'; there are: id; columns keeps no others$"),
         ("in.jsonl", {"group_by": "user", "format": "text"}, "^group_by user: text has no fields; give format='jsonl' or csv if"),
         ("in.jsonl", {"group_by": "user", "head_count": 5}, "^head_count: not with group_by, as it would cut groups; sample in"),
         ("in.jsonl", {"group_by": "user", "dedup": "record"}, "^group_by and dedup: give one of them in a run; the output"),
@@ -112,6 +112,8 @@ REFUSED: dict[str, list[tuple[str, dict[str, Any], str]]] = {
         ("in.jsonl", {"dedup": "id", "shard_records": 5}, "^shard_records: not with dedup.*; give shards$"),
         ("in.jsonl", {"dedup": "id", "shard_bytes": 500, "head_count": 1}, "^head_count, shard_bytes: not with dedup"),
         ("in.jsonl", {"dedup": "id", "copies": "2"}, "^dedup and copies: give one of them in a run"),
+        ("in.csv", {"dedup": "record", "columns": "id,user"}, "^dedup record: lines of csv are compared whole, and columns keeps a part of .*; give dedup id,user$"),
+        ("in.jsonl", {"dedup": "record", "columns": "id", "to": "parquet"}, "^dedup record: lines of jsonl .*; give dedup id$"),
         ("in.jsonl", {"dedup": ","}, "dedup holds an empty name"),
     ],
     "parts": [

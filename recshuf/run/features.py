@@ -212,9 +212,7 @@ def find_duplicates(run: Run) -> Duplicates | None:
     return Duplicates(run.seed, run.values, are_lines=are_lines, column_count=column_count)
 
 
-def open_fields(
-    flag: str, fields: Sequence[str], inputs: Inputs, *, are_chosen: bool = False
-) -> ValueReader:
+def open_fields(flag: str, fields: Sequence[str], inputs: Inputs, *, are_chosen: bool = False) -> ValueReader:
     """Return what reads some fields, which an option names; `are_chosen` if `--columns` keeps those of the inputs."""
     from recshuf.formats.texts import find_value_reader  # imports what other runs do not need
 

@@ -248,7 +248,7 @@ def unite(
 
     What inputs say of the records and the first one does not, is in the schema, too.
     """
-    union = SchemaUnion(widens=options.widens, wanted=options.columns)
+    union = SchemaUnion(options)
     said = MetadataUnion(is_lenient=options.first_metadata)
     for index, (summary, schema) in enumerate(zip(inputs, schemas, strict=True)):
         union.add(schema, summary.name)

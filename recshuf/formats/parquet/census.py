@@ -154,7 +154,7 @@ class ParquetCensus:
         self._schemas = DeclaredSchemas()
         self._knows = None if self._knows is None else []
         self._samples: dict[Declared, GroupSample] = {}
-        self._union = SchemaUnion(widens=self._options.widens, wanted=self._options.columns)
+        self._union = SchemaUnion(self._options)
         self._storage: dict[str, tuple[LeafStorage, ...]] = {}
         self._categories: dict[str, CategoryOrder] = {}
         self._dictionaries = DictionarySizes()
@@ -165,7 +165,7 @@ class ParquetCensus:
 
     def _unite_known(self, knows: Sequence[pa.Schema]) -> None:
         """Unite the schemas of files of which some have no values in a column: these get its type from the others."""
-        known = SchemaUnion(widens=self._options.widens, wanted=self._options.columns)
+        known = SchemaUnion(self._options)
         for footer, schema in zip(self.footers, knows, strict=True):
             known.add(schema, footer.name)
         for footer, schema in zip(self.footers, knows, strict=True):

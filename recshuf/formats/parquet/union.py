@@ -52,12 +52,13 @@ class SchemaUnion:
     Columns are in the order of the file that first had them. A column that some file lacks is nullable, and null there.
     Metadata comes from the first file; that of a field from the first file that has the column.
     If it `widens`, numbers of two types become a type that may not hold every value of both, but refuses those.
-    Columns that are not `wanted` keep their first type, whether others fit it or not. Default: all are.
+    Columns that options leave out keep their first type, whether others fit it or not.
     """
 
-    def __init__(self, *, widens: bool = False, wanted: Collection[str] | None = None) -> None:
-        self._widens = widens
-        self._wanted = wanted
+    def __init__(self, options: ReadOptions) -> None:
+        self._widens = options.widens
+        self._wanted = options.columns
+        self._joined = options.joined
         self._schema: pa.Schema | None = None
         self._last: pa.Schema | None = None
         self._owners: list[str] = []
@@ -76,6 +77,8 @@ class SchemaUnion:
             self._owners = [name] * len(schema)
         elif schema is not self._last:
             self._merge(schema, name)
+        if self._joined is not None and schema is not self._last:
+            self._schema = _take_types(self._schema, self._joined, widens=self._widens)
         self._last = schema
 
     def _merge(self, schema: pa.Schema, name: str) -> None:
@@ -91,6 +94,22 @@ class SchemaUnion:
         self._owners += [name] * len(new)
         metadata = merge(self.schema.metadata, schema.metadata)
         self._schema = pa.schema(fields + new, metadata=metadata)
+
+
+def _take_types(schema: pa.Schema, joined: pa.Schema, *, widens: bool) -> pa.Schema:
+    """Return a schema whose columns have the types of those that they join, where these hold all their values."""
+    for index, field in enumerate(schema):
+        if joined.names.count(field.name) != 1:
+            continue
+        held = joined.field(field.name)
+        try:
+            fits = unify_types(held.type, field.type, widens=widens) == held.type
+        except FieldClash:
+            continue
+        if fits:
+            nullable = held.nullable or field.nullable
+            schema = schema.set(index, field.with_type(held.type).with_nullable(nullable))
+    return schema
 
 
 def columns_of(union: pa.Schema, schema: pa.Schema, name: str, others: list[str]) -> list[int | None]:

@@ -305,7 +305,11 @@ class StoreUpdate:
         if origin is not None:
             kept = StoredSource(inputs.source.schema, origin, ())
             load_format(inputs.format).check_appended(kept, inputs.source)
-        self._snapshot.check_schema(extend_schema(inputs.source.schema))
+        try:
+            self._snapshot.check_schema(extend_schema(inputs.source.schema))
+        except UsageError as error:
+            name, *others = [one.name for one in inputs.source.inputs]
+            raise UsageError(f"{name}{' and others' * bool(others)}: {error}") from error
         self._check_metadata(inputs, is_lenient=job.read.first_metadata)
         name = self._take_name(name, partial(self._lock, cleanup))
         stream = stream_of(name)
@@ -343,6 +347,7 @@ class StoreUpdate:
 
 def _fit_job(job: Job, snapshot: Snapshot) -> Job:
     """Return a job that reads inputs with the columns of a store."""
+    job = replace(job, read=replace(job.read, joined=snapshot.schema))
     schema = None if snapshot.origin is None else read_table_schema(snapshot.origin)
     if schema is None or "schema" not in load_format((snapshot.origin or {})["format"]).traits.read_options:
         return job

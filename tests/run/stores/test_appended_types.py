@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import h5py
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import recshuf
@@ -83,6 +84,61 @@ def test_records_of_another_type_are_refused_and_the_store_stays(tmp_path: Path,
     assert load() == before
     recshuf.window(store, append=paths["same"])
     assert len(load()) == 2 * len(before)
+
+
+def write_parquet(table: pa.Table, path: Path) -> None:
+    pq.write_table(table, path)
+
+
+def write_arrow(table: pa.Table, path: Path) -> None:
+    with pa.ipc.new_file(path, table.schema) as sink:
+        sink.write_table(table)
+
+
+HELD = [
+    (pa.large_string(), pa.array(["a", "é"], pa.string())),
+    (pa.string(), pa.array(["a", "é"], pa.string()).dictionary_encode()),
+    (pa.large_binary(), pa.array([b"", b"b"], pa.binary())),
+    (pa.int64(), pa.array([1, None], pa.int32())),
+    (pa.float64(), pa.array([-1, 2**31 - 1], pa.int32())),
+    (pa.list_(pa.large_string()), pa.array([["a"], []], pa.list_(pa.string()))),
+]
+NOT_HELD = [
+    (pa.string(), pa.array(["a"], pa.large_string())),
+    (pa.int32(), pa.array([1], pa.int64())),
+    (pa.float64(), pa.array([1], pa.int64())),
+]
+
+
+@pytest.mark.parametrize("write", [write_parquet, write_arrow])
+def test_columns_get_the_types_of_the_store_where_these_hold_their_values(tmp_path: Path, write: Any) -> None:
+    given, other, store = (tmp_path / name for name in ("a.x", "b.x", "store"))
+    wide = pa.table([pa.nulls(2, kind) for kind, _ in HELD], [f"c{i}" for i in range(len(HELD))])
+    narrow = pa.table([values for _, values in HELD], wide.schema.names)
+    write(wide, given)
+    write(narrow, other)
+    recshuf.scatter(given, store, seed=1)
+    recshuf.window(store, append=other)
+    recshuf.gather(store, tmp_path / "out.parquet")
+    out = pq.read_table(tmp_path / "out.parquet")
+    assert out.schema.types == wide.schema.types
+    found = sorted(map(str, out.to_pylist()))
+    assert found == sorted(map(str, wide.to_pylist() + narrow.cast(wide.schema).to_pylist()))
+
+
+@pytest.mark.parametrize("write", [write_parquet, write_arrow])
+@pytest.mark.parametrize(("held", "values"), NOT_HELD, ids=str)
+def test_a_column_that_does_not_fit_is_refused_with_its_file(
+    tmp_path: Path, write: Any, held: pa.DataType, values: pa.Array
+) -> None:
+    given, other, store = (tmp_path / name for name in ("a.x", "b.x", "store"))
+    write(pa.table({"c": pa.nulls(2, held)}), given)
+    write(pa.table({"c": values}), other)
+    recshuf.scatter(given, store, seed=1)
+    with pytest.raises(
+        UsageError, match=rf"b\.x: column 'c' is {values.type}, and {held} in the store; cast it$"
+    ):
+        recshuf.window(store, append=other)
 
 
 @pytest.mark.parametrize("options", [{"dtype": "float32[2]"}, {"record_bytes": 8}], ids=str)

@@ -19,8 +19,8 @@ import click
 
 from benchmarks.markdown import format_table
 from benchmarks.option_types import SIZE
+from recshuf.storage import writing as file_parts
 from recshuf.storage.reading import read_ahead
-from recshuf.storage.writing import bucket as file_parts
 
 TB = 10**12
 MACHINES = (1, 10, 100)

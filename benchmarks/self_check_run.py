@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from recshuf.cli.main import run
+from recshuf.cli import run
 from recshuf.output.local import log
 from recshuf.piles import footer, slices
 from recshuf.piles import regions as reader

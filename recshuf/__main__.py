@@ -19,7 +19,7 @@ def run() -> NoReturn:
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, _stop)
     # Most of the time until a command begins goes into this.
-    from recshuf.cli.main import run as run_command
+    from recshuf.cli import run as run_command
 
     run_command()
 
@@ -42,7 +42,7 @@ def _is_nested() -> bool:
 
 if __name__ == "__main__":
     if _is_nested():
-        from recshuf.cli.main import main
+        from recshuf.cli import main
 
         sys.exit(main())
     run()

@@ -161,7 +161,7 @@ def call(monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[byt
     """Return a function that runs the command line's entry point in this process: faster, and easy to patch."""
 
     def call_main(*arguments: str | Path, stdin: bytes = b"", **options: Any) -> Result:
-        from recshuf.cli.main import main
+        from recshuf.cli import main
 
         assert not options, "only a child process has options"
         monkeypatch.setattr(sys, "argv", ["recshuf", *map(str, arguments)])

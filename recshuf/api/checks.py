@@ -24,7 +24,7 @@ from recshuf.job.options import (
 from recshuf.job.report import Progress  # noqa: TC001
 from recshuf.piles.epochs import MAX_EPOCH, Reshuffle
 from recshuf.records.keys import MAX_PILES
-from recshuf.storage.settings import parse_storage
+from recshuf.storage import parse_storage
 from recshuf.system.memory import choose_allocators
 from recshuf.system.units import check_number
 

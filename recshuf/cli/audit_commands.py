@@ -1,9 +1,10 @@
-"""The commands that look at existing data: verify, check, picture."""
+"""The commands that look at existing data: verify, check, picture; and the demo, which shuffles some of its own and does all three."""
 
 from __future__ import annotations
 
 import sys
-from typing import Any
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
@@ -11,6 +12,7 @@ from click.exceptions import Exit
 
 from recshuf.cli.options import (
     HELP_OF_QUIET_RESULT,
+    HELP_SETTINGS,
     GroupedCommand,
     Wording,
     check_loudness,
@@ -24,9 +26,11 @@ from recshuf.cli.options import (
     make_verbose_option,
 )
 from recshuf.cli.result_files import (
+    check_new_folder,
     check_report,
     check_spared,
     check_writable,
+    make_new_folder,
     say_written,
     write_json,
     write_whole,
@@ -35,6 +39,13 @@ from recshuf.errors import UsageError
 from recshuf.job.options import OrderOptions, VerifyOptions
 from recshuf.system.messages import one_line
 from recshuf.system.paths import real_path
+from recshuf.system.units import count_of, format_size
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pyarrow as pa
+
 
 FAILED = 1
 _NOT_UNIFORM = 3
@@ -283,4 +294,88 @@ picture_command = _OrderCommand(
         ],
         "General": [make_quiet_option(), make_verbose_option()],
     },
+)
+
+
+_LABELS = ("cat", "dog")
+ROWS_PER_LABEL = 100_000
+_MEMORY = "64MB"
+_SEED = 7
+_TEXT_BYTES = 600
+_ROW_GROUP_ROWS = 10_000
+
+
+def _run_demo(output: str | None, verbose: bool) -> None:  # noqa: ARG001 - `main` reads it
+    if output is not None:
+        check_new_folder(output)
+    import tempfile
+
+    with make_new_folder(output or tempfile.mkdtemp(prefix="recshuf-demo-")) as folder:
+        _show_demo(folder)
+
+
+def _show_demo(folder: Path) -> None:
+    """Shuffle labelled records in less memory than they need, and verify, check and draw them."""
+    from recshuf.api.checks import check, picture, verify
+    from recshuf.api.runs import shuffle
+    from recshuf.audit.reports.text import check_lines, duration, verdict
+
+    inputs, output = folder / "sorted", folder / "shuffled"
+    _make_inputs(inputs)
+    size = sum(path.stat().st_size for path in inputs.iterdir())
+    records = count_of(len(_LABELS) * ROWS_PER_LABEL, "record")
+    click.echo(f"1. Made {records}, {format_size(size)} of Parquet: all cats, then all dogs, in {inputs}")
+    done = shuffle(inputs, f"{output}/", seed=_SEED, memory=_MEMORY)
+    click.echo(
+        f"2. Shuffled them in {_MEMORY} of memory in {duration(done.seconds)}: {format_size(done.spilled_bytes)} went through "
+        f"the disk; seed {_SEED} gives the same files again, with any memory"
+    )
+    proof = verify(inputs, output)
+    click.echo(f"3. Verified, record by record: {verdict(proof, str(output))}")
+    order = check(output, against=inputs)
+    click.echo("4. Checked the order against the inputs; a score beyond 6 would mean that it is not random:")
+    for line in check_lines(order, [str(output)], with_all=True):
+        click.echo(f"   {line}")
+    if find_spec("PIL") is None:
+        click.echo("5. No picture: Pillow is missing; install recshuf[report]")
+        return
+    path = folder / "picture.png"
+    path.write_bytes(picture(output, against=inputs, column="label", title="100,000 cats and 100,000 dogs"))
+    click.echo(f"5. Drew the labels before and after: {path}")
+
+
+def _make_inputs(folder: Path) -> None:
+    """Write one file for each label, always with the same bytes."""
+    import pyarrow.parquet as pq
+
+    folder.mkdir(parents=True)
+    for number, label in enumerate(_LABELS):
+        # Opened here: the library takes no names that are not UTF-8.
+        with (folder / f"{number}-{label}s.parquet").open("wb") as file:
+            pq.write_table(_make_table(number, label), file, row_group_size=_ROW_GROUP_ROWS)
+
+
+def _make_table(number: int, label: str) -> pa.Table:
+    import numpy as np
+    import pyarrow as pa
+
+    letters = np.frombuffer(b"abcdefghijklmnopqrstuvwxyz      ", np.uint8)
+    rows = np.arange(ROWS_PER_LABEL) + number * ROWS_PER_LABEL
+    bits = np.random.Philox(number).random_raw(ROWS_PER_LABEL * _TEXT_BYTES // 8).view(np.uint8)
+    offsets = np.arange(ROWS_PER_LABEL + 1, dtype=np.int32) * _TEXT_BYTES
+    text = pa.StringArray.from_buffers(
+        ROWS_PER_LABEL, pa.py_buffer(offsets), pa.py_buffer(letters[bits % len(letters)])
+    )
+    return pa.table({"id": rows, "label": [label] * ROWS_PER_LABEL, "text": text})
+
+
+demo_command = click.Command(
+    "demo",
+    HELP_SETTINGS,
+    callback=_run_demo,
+    params=[
+        make_output_option("DIR", "New folder for the files. Default: a temporary one."),
+        make_verbose_option(),
+    ],
+    help="Write 100,000 records labelled cat and 100,000 labelled dog, shuffle them in 64 MB, verify, check and draw them.",
 )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.exceptions import Exit
 
-from recshuf.cli.audit_commands import check_command, picture_command, verify_command
+from recshuf.cli.audit_commands import check_command, demo_command, picture_command, verify_command
 from recshuf.cli.options import (
     HELP_SETTINGS,
     check_loudness,
@@ -42,7 +42,7 @@ from recshuf.cli.store_commands import gather_command, scatter_command, store_co
 from recshuf.cli.task_commands import clean_command, task_command
 from recshuf.errors import UsageError
 from recshuf.job.options import OPTIONS, flag_of
-from recshuf.storage.urls import is_url
+from recshuf.storage import is_url
 from recshuf.system.messages import say
 
 if TYPE_CHECKING:
@@ -248,17 +248,6 @@ def _run_gallery(output: str | None, verbose: bool) -> None:  # noqa: ARG001 - `
     click.echo(folder / "index.html")
 
 
-def _run_demo(output: str | None, verbose: bool) -> None:  # noqa: ARG001 - `main` reads it
-    if output is not None:
-        check_new_folder(output)
-    import tempfile
-
-    from recshuf.cli.demo import run_demo
-
-    with make_new_folder(output or tempfile.mkdtemp(prefix="recshuf-demo-")) as folder:
-        run_demo(folder, click.echo)
-
-
 def _check_streams(inputs: tuple[str, ...], output: str | None) -> None:
     if not inputs and (sys.stdin is None or sys.stdin.isatty()):
         raise UsageError("no input; usage: recshuf [OPTIONS] INPUT... -o OUTPUT; see recshuf --help")
@@ -311,22 +300,12 @@ _gallery = click.Command(
     params=[make_output_option("DIR", "New folder for index.html and row.png."), make_verbose_option()],
     help="Draw the orders of other shufflers, with scores: a page of all, and a picture of four. Needs recshuf[report].",
 )
-_demo = click.Command(
-    "demo",
-    HELP_SETTINGS,
-    callback=_run_demo,
-    params=[
-        make_output_option("DIR", "New folder for the files. Default: a temporary one."),
-        make_verbose_option(),
-    ],
-    help="Write 100,000 records labelled cat and 100,000 labelled dog, shuffle them in 64 MB, verify, check and draw them.",
-)
 commands = DefaultGroup(make_shuffle_command(_run_shuffle))
 for _command in (
     verify_command,
     check_command,
     picture_command,
-    _demo,
+    demo_command,
     _gallery,
     task_command,
     scatter_command,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from recshuf.errors import ForbiddenOutputError, OutputError, RecshufError, UsageError
-from recshuf.storage.urls import is_url
+from recshuf.storage import is_url
 from recshuf.system.messages import say
 from recshuf.system.paths import check_name, naming_errors, real_path, refuse_url
 

@@ -321,7 +321,7 @@ def _run_on(
     **options: Any,
 ) -> None:
     from recshuf.piles.kept.places import open_place
-    from recshuf.storage.settings import parse_storage
+    from recshuf.storage import parse_storage
 
     run(open_place(store, parse_storage(endpoint_url, storage_options)), **options)
 

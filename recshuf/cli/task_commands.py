@@ -16,8 +16,7 @@ from recshuf.cli.options import (
     make_verbose_option,
 )
 from recshuf.errors import MissingInputError, UsageError
-from recshuf.storage.settings import parse_storage
-from recshuf.storage.urls import Url, is_url, refuse_unknown_scheme
+from recshuf.storage import Url, is_url, parse_storage, refuse_unknown_scheme
 from recshuf.system.messages import say
 from recshuf.system.paths import local_path
 from recshuf.system.units import count_of

@@ -34,8 +34,7 @@ from recshuf.job.options import (
     refuse_unknown,
 )
 from recshuf.job.plan import Cut
-from recshuf.storage.settings import StorageOptions, parse_storage_options
-from recshuf.storage.urls import Url, is_url, refuse_unknown_scheme
+from recshuf.storage import StorageOptions, Url, is_url, parse_storage_options, refuse_unknown_scheme
 from recshuf.system.memory import available_bytes
 from recshuf.system.paths import check_name, local_path, refuse_url
 from recshuf.system.units import parse_size
@@ -301,7 +300,7 @@ def _parse_temp_url(path: str) -> Url | None:
     refuse_unknown_scheme(path)
     if not is_url(path):
         return None
-    from recshuf.storage.writing.bucket import WRITTEN_SCHEMES, check_prefix  # most runs write to no bucket
+    from recshuf.storage.writing import WRITTEN_SCHEMES, check_prefix  # most runs write to no bucket
 
     url = Url.parse(path if path.endswith("/") else f"{path}/")
     if url.scheme not in WRITTEN_SCHEMES:

@@ -16,7 +16,7 @@ from recshuf.job.plan import MAX_SHARDS
 from recshuf.job.sizing import count_whole
 from recshuf.piles.layout import SPILL_COMPRESSIONS
 from recshuf.records.keys import MAX_PILES, MAX_SEED
-from recshuf.storage.urls import Url, is_url
+from recshuf.storage import Url, is_url
 from recshuf.system.memory import BASE_BYTES
 from recshuf.system.units import format_size
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from recshuf.job.plan import Cut
-    from recshuf.storage.settings import StorageOptions
+    from recshuf.storage import StorageOptions
 
 
 SMALLEST_MEMORY = 12 * 10**6

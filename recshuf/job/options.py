@@ -22,7 +22,7 @@ LOCAL, PROCESSES = "local", "processes"
 ENGINES = {
     LOCAL: "",
     PROCESSES: "recshuf.run.engines:ProcessEngine",
-    "ray": "recshuf.run.ray:RayEngine",
+    "ray": "recshuf.run.engines:RayEngine",
     "tasks": "",
 }
 """Module and class of each engine, if it needs one. The class takes an address, None for the default, and the cores of a task."""

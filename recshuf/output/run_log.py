@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Any
 import xxhash
 
 from recshuf.errors import MissingBucketError, OutputError, UsageError
-from recshuf.storage.urls import Url, is_url
+from recshuf.storage import Url, is_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from recshuf.storage.settings import StorageOptions
+    from recshuf.storage import StorageOptions
 
 
 PILES_PREFIX = "recshuf-piles-"
@@ -241,7 +241,7 @@ def remove_sets(place: str, options: StorageOptions) -> None:
         if is_own_folder(Path(place)):
             shutil.rmtree(place, ignore_errors=True)
     elif place.rstrip("/").rpartition("/")[2].startswith(PILES_PREFIX):
-        from recshuf.storage.writing.bucket import open_bucket
+        from recshuf.storage.writing import open_bucket
 
         url = Url.parse(place)
         bucket = open_bucket(url, options, url.join("tails/").key, is_hurried=True)

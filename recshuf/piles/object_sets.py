@@ -13,7 +13,7 @@ from recshuf.errors import OutputError, PileError
 from recshuf.piles.set_folder import RUN_REMEDY, PileFile, SetFolder
 from recshuf.storage.reading.fetching import Fetcher
 from recshuf.storage.requests import MissingObject
-from recshuf.storage.writing.bucket import (
+from recshuf.storage.writing import (
     PART_THREADS,
     Conflict,
     Match,
@@ -29,9 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from recshuf.storage.settings import StorageOptions
-    from recshuf.storage.urls import Url
-    from recshuf.storage.writing.bucket import Bucket
+    from recshuf.storage import StorageOptions, Url
+    from recshuf.storage.writing import Bucket
 
 
 TAILS = "tails/"

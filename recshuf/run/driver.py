@@ -22,15 +22,15 @@ from recshuf.job.features import Dedup
 from recshuf.job.report import FileReport, PassReport, Progress, ShuffleReport, SilentProgress
 from recshuf.output.entries import FinishedShard, find_shards
 from recshuf.run.engine_map import LocalMap, TaskMap
-from recshuf.run.filled import check_fields, check_sizes
+from recshuf.run.features import describe_inputs, find_counts, make_manifest, make_report
 from recshuf.run.gather import check_written
 from recshuf.run.header import Header, check_sets, divide_job
+from recshuf.run.inputs import open_records, open_stored
 from recshuf.run.open_run import begin_output, find_header, open_run
 from recshuf.run.resolve import Run, find_destination, resolve_job, resolve_opened
-from recshuf.run.scatter_pass import check_set, find_counts, observe
+from recshuf.run.scatter_pass import check_fields, check_set, check_sizes, observe
 from recshuf.run.shards import Bounds, cut_shards, iterate_records, learn, open_groups, settle
-from recshuf.run.summary import describe_inputs, make_manifest, make_report
-from recshuf.storage.urls import is_url
+from recshuf.storage import is_url
 from recshuf.system.memory import resident_bytes
 from recshuf.system.units import count_of
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from recshuf.job.job import Job
     from recshuf.job.plan import Plan
-    from recshuf.output.stage import Destination
+    from recshuf.output import Destination
     from recshuf.piles.layout import PileLayout
     from recshuf.piles.sealed_set import SealedSet
     from recshuf.records.digests import InputCounts
@@ -224,7 +224,6 @@ def _resolve(
 
     from recshuf.piles.kept.places import open_place
     from recshuf.piles.kept.stored import StoredPiles
-    from recshuf.run.stores.stored_inputs import open_records, open_stored
 
     piles = StoredPiles(open_place(job.inputs[0], job.storage))
     cleanup.callback(piles.close)

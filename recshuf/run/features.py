@@ -1,32 +1,47 @@
-"""What a run does besides the order: it counts records first, draws keys of values, mixes inputs, splits into parts."""
+"""What a run does besides the order: it counts records first, draws keys of values, mixes inputs, splits into parts.
+
+Its report and its manifest say what that came to.
+"""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from recshuf.errors import CheckError, UsageError
-from recshuf.formats import load_format
+from recshuf.errors import CheckError, ConversionError, UsageError
+from recshuf.formats import find_packages, load_format
 from recshuf.job.features import Dedup, GroupBy, Mixture, SplitFiles
 from recshuf.job.plan import Costs, Cut, InputSize, InputSizes, Limits
 from recshuf.job.planner import make_plan
+from recshuf.job.report import DownloadReport, FileReport, PassReport, ShuffleReport
+from recshuf.output.manifest import Manifest
+from recshuf.records.digests import InputCounts
 from recshuf.records.key_makers import COUNTERS, KeyMaker, PositionKeys, find_deviation
-from recshuf.records.provenance import check_count
+from recshuf.records.keys import ORDER_VERSION
+from recshuf.records.provenance import FILE_COLUMN, ROW_COLUMN, check_count
 from recshuf.records.reader import InputPart, InputReader, ReadingPlan
 from recshuf.records.split import Split, apportion
+from recshuf.storage.reading.objects import list_requests
+from recshuf.system.memory import peak_bytes
+from recshuf.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
+
+    import pyarrow as pa
 
     from recshuf.interfaces import InputFile, ValueReader
     from recshuf.job.job import Job
-    from recshuf.job.report import FileReport, Progress
+    from recshuf.job.report import Progress
+    from recshuf.output.entries import FinishedShard
     from recshuf.piles.groups import Groups
+    from recshuf.piles.store import Store
     from recshuf.records.copies import Quota
-    from recshuf.records.digests import InputCounts
     from recshuf.records.duplicates import Duplicates
     from recshuf.records.value_keys import PartFinder
     from recshuf.run.header import Header
@@ -97,24 +112,37 @@ def size_mixture(job: Job, inputs: Inputs, progress: Progress) -> Inputs:
     return replace(inputs, sizes=InputSizes.of(sizes))
 
 
-def count_read(job: Job, inputs: Inputs, found: Sequence[int]) -> list[int]:
-    """Return how many records of each input were read, given how many of them were put into piles."""
-    if inputs.counts is not None:
-        return list(inputs.counts)
-    if not isinstance(job.feature, Mixture):
-        return list(found)
-    copies = [int(job.feature.copies[file.argument]) for file in inputs.files]
+def find_counts(run: Run, store: Store | None = None) -> InputCounts:
+    """Return the counts of all inputs in a store, by default that of the run."""
+    counts = InputCounts(len(run.inputs.source.inputs))
+    for index, count in (store or run.store).sources.items():
+        counts.put(index, count)
+    return counts
+
+
+def count_missing(store: Store, field_count: int) -> list[int]:
+    """Return how many records of a store have no value of all fields that give keys, and of each."""
+    counts = store.missing.values()
+    return list(map(sum, zip(*counts, strict=True))) if counts else [0] * (1 + field_count)
+
+
+def count_read(run: Run, counts: InputCounts) -> list[int]:
+    """Return how many records of each input were read, given those that were put into piles, and dropped."""
+    if run.inputs.counts is not None:
+        return list(run.inputs.counts)
+    found: list[int] = (counts.records + counts.dropped).tolist()
+    if not isinstance(run.job.feature, Mixture):
+        return found
+    copies = [int(run.job.feature.copies[file.argument]) for file in run.inputs.files]
     return [count // each for count, each in zip(found, copies, strict=True)]
 
 
-def describe_sources(job: Job, inputs: Inputs, counts: Sequence[int]) -> list[dict[str, Any]]:
-    """Return what was taken of each INPUT, as JSON values, given the number of records of each input."""
-    feature = job.feature
-    assert isinstance(feature, Mixture)  # noqa: S101 - the caller knows
-    quotas = find_quotas(job, inputs, counts)
+def _describe_sources(run: Run, feature: Mixture) -> list[dict[str, Any]]:
+    """Return what was taken of each INPUT, as JSON values."""
+    quotas = find_quotas(run.job, run.inputs, count_read(run, find_counts(run)))
     return [
         {"input": name, **number, "records": quota.records, "written": quota.taken}
-        for name, number, quota in zip(job.inputs, feature.list_numbers(), quotas, strict=True)
+        for name, number, quota in zip(run.job.inputs, feature.list_numbers(), quotas, strict=True)
     ]
 
 
@@ -160,7 +188,7 @@ def find_part_sizes(run: Run, feature: SplitFiles, counts: InputCounts, groups: 
     return sizes
 
 
-def describe_parts(run: Run, feature: SplitFiles, shards: Iterable[FileReport]) -> dict[str, Any]:
+def _describe_parts(run: Run, feature: SplitFiles, shards: Iterable[FileReport]) -> dict[str, Any]:
     """Return the parts of an output as JSON values, of values with the standard deviation of their sizes."""
     records = dict.fromkeys(feature.shares, 0)
     for shard in shards:
@@ -239,3 +267,113 @@ def add_values(costs: Costs, job: Job, values: ValueReader | None) -> Costs:
     return replace(
         costs, reading_bytes=lambda block: costs.reading_bytes(block) + copies * block + _VALUE_BYTES
     )
+
+
+# The report and the manifest of a finished run
+
+
+def describe_inputs(run: Run, counts: InputCounts) -> list[FileReport]:
+    """Return the figures of each input; `records` includes those in quarantine."""
+    summaries, quarantine = run.inputs.source.inputs, run.quarantine
+    bad_counts = quarantine.counts if quarantine else [0] * len(summaries)
+    return [
+        FileReport(summary.name, count + bad, summary.file_bytes, bad)
+        for summary, count, bad in zip(summaries, count_read(run, counts), bad_counts, strict=True)
+    ]
+
+
+def _describe_feature(
+    run: Run, shards: Sequence[FileReport], finished: Iterable[FinishedShard]
+) -> dict[str, Any]:
+    """Return what a run did besides the order, as JSON values by name, given its shards."""
+    feature = run.job.feature
+    if isinstance(feature, GroupBy):
+        without_value, *_ = count_missing(run.store, len(feature.fields))
+        figures = {"groups": sum(shard.values for shard in finished), "without_value": without_value}
+        return {"group_by": feature.to_json() | figures}
+    if isinstance(feature, Mixture):
+        return {"sources": _describe_sources(run, feature)}
+    if isinstance(feature, SplitFiles):
+        return {"split": _describe_parts(run, feature, shards)}
+    if isinstance(feature, Dedup):
+        kept, read = sum(one.records for one in shards), find_counts(run).read_count
+        without_value, *_ = count_missing(run.store, len(feature.fields))
+        figures = {"kept": kept, "dropped": read - kept, "without_value": without_value}
+        return {"dedup": feature.to_json() | figures}
+    return {}
+
+
+def make_report(
+    run: Run,
+    inputs: Sequence[FileReport],
+    shards: Sequence[FileReport],
+    passes: Sequence[PassReport],
+    finished: Collection[FinishedShard],
+    *,
+    spilled_bytes: int,
+    seconds: float,
+    base_bytes: int,
+) -> ShuffleReport:
+    """Return the report of a run; the first of `passes` is the scatter."""
+    job, plan, destination = run.job, run.plan, run.output.destination
+    return ShuffleReport(
+        version=__version__,
+        order=ORDER_VERSION,
+        seed=run.seed,
+        format=run.inputs.format,
+        to=run.output.format,
+        records=sum(one.records for one in inputs),
+        records_written=sum(one.records for one in shards),
+        byte_count=passes[0].byte_count,
+        spilled_bytes=spilled_bytes,
+        seconds=seconds,
+        passes=tuple(passes),
+        inputs=tuple(inputs),
+        shards=tuple(shards),
+        plan=replace(plan, spill_compression=run.store.compression),
+        predicted_peak_bytes=plan.peak_memory_bytes,
+        measured_peak_bytes=peak_bytes(),
+        base_bytes=base_bytes,
+        quarantined=sum(one.quarantined for one in inputs),
+        quarantine=None if job.quarantine is None else str(job.quarantine),
+        features=_describe_feature(run, shards, finished),
+        uploads=None if destination is None else destination.report(),
+        downloads=DownloadReport.of(list_requests(run.inputs.files)),
+    )
+
+
+def make_manifest(
+    run: Run,
+    inputs: list[FileReport],
+    shards: list[FileReport],
+    documents: Iterable[str],
+    finished: Collection[FinishedShard],
+) -> Manifest:
+    """Return the manifest of a run, given the names of documents beside the shards; its decoder has observed every record."""
+    job = run.job
+    return Manifest(
+        Path(run.output.name),
+        run.output.format,
+        tuple(inputs),
+        tuple(shards),
+        added=(FILE_COLUMN, ROW_COLUMN) if job.options["provenance"] else (),
+        format=run.inputs.format,
+        seed=run.seed,
+        # The first epoch of a store is the order of a shuffle.
+        epoch=job.epoch if job.epoch and not job.epoch.is_first else None,
+        schema=_find_schema(run),
+        counts_quarantined=job.quarantine is not None,
+        notes=run.notes,
+        features=_describe_feature(run, shards, finished),
+        packages=find_packages((run.inputs.format, run.output.format)),
+        documents=tuple(documents),
+    )
+
+
+def _find_schema(run: Run) -> pa.Schema:
+    """Return the schema in table form, or in native form if there is none."""
+    source, decoder = run.inputs.source, run.decoder
+    schema: pa.Schema = source.schema
+    with suppress(ConversionError):
+        schema = (source.decoder().schema if decoder is None else decoder.finish()) or schema
+    return schema

@@ -24,8 +24,8 @@ from recshuf.output.run_log import PILES_PREFIX
 from recshuf.piles.layout import PileLayout
 from recshuf.piles.set_folder import SetFolder
 from recshuf.records.keys import ORDER_VERSION
+from recshuf.storage import Url, is_url
 from recshuf.storage.reading.objects import count_read_bytes
-from recshuf.storage.urls import Url, is_url
 from recshuf.system.paths import choose_temp_dir, real_path
 from recshuf.version import __version__
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from recshuf.job.job import Job
     from recshuf.output.run_log import Entry
     from recshuf.run.resolve import Run
-    from recshuf.storage.settings import StorageOptions
+    from recshuf.storage import StorageOptions
 
 
 _FORMATS = ("--format", "--to")
@@ -309,7 +309,7 @@ def check_sets(job: Job) -> None:
     """Refuse a prefix for pile sets that cannot be listed, before anything is written that names it."""
     if job.temp_url is not None:
         url = job.temp_url.join(PILES_PREFIX)
-        from recshuf.storage.writing.bucket import open_bucket  # most runs write to no bucket
+        from recshuf.storage.writing import open_bucket  # most runs write to no bucket
 
         next(open_bucket(url, job.storage, url.key).list(url.key), None)
 

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
     from recshuf.job.job import Job
     from recshuf.job.parts import TaskPlan
+    from recshuf.output import Destination, Stage
     from recshuf.output.quarantine import Quarantine
-    from recshuf.output.stage import Destination, Stage
 
 
 _BLOCK_BYTES = 512

@@ -42,8 +42,8 @@ from recshuf.records.provenance import extend_schema as add_provenance
 from recshuf.run.decoding import Decoding, check_options, check_stored, check_streams, takes_provenance
 from recshuf.run.features import add_values, count_records, open_fields, require_files, size_mixture
 from recshuf.run.inputs import Inputs, list_inputs
+from recshuf.storage import Url, is_url
 from recshuf.storage.reading.objects import count_read_bytes
-from recshuf.storage.urls import Url, is_url
 from recshuf.system.memory import available_bytes, find_group_room
 from recshuf.system.paths import real_path
 from recshuf.system.units import format_size, round_up
@@ -53,9 +53,9 @@ if TYPE_CHECKING:
 
     from recshuf.interfaces import Decoder, Format, Sink, Traits, ValueReader, WriteOptions
     from recshuf.job.report import Progress
+    from recshuf.output import Destination, Stage
     from recshuf.output.quarantine import Quarantine
     from recshuf.output.run_log import TaskResults
-    from recshuf.output.stage import Destination, Stage
     from recshuf.piles.store import Store
     from recshuf.records.split import Split
     from recshuf.run.header import Header

@@ -35,7 +35,7 @@ from recshuf.run.open_run import find_results, join, open_task_store, read_heade
 from recshuf.run.resolve import Run, find_destination, resolve_job
 from recshuf.run.scatter_pass import check_set
 from recshuf.run.task import do_work
-from recshuf.storage.settings import StorageOptions
+from recshuf.storage import StorageOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from recshuf.job.job import Job
     from recshuf.job.plan import Plan
     from recshuf.job.report import Progress, ShuffleReport
-    from recshuf.output.stage import Destination
+    from recshuf.output import Destination
 
 
 _REMOVE = "remove it and run this task again"

@@ -22,7 +22,7 @@ from recshuf.records.key_makers import KeyedRows, KeyMaker, cut_rows, find_other
 from recshuf.records.keys import KEY_BYTES
 from recshuf.records.provenance import add_provenance
 from recshuf.records.reader import InputPart, InputReader, ReadingPlan, whole_inputs
-from recshuf.storage.reading.listing import check_unchanged
+from recshuf.storage.reading import check_unchanged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

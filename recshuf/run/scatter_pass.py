@@ -1,5 +1,7 @@
 """The first pass: a function of a run and numbers of pile sets. What it has finished is adopted here, too.
 
+The filled store, in the order of its keys, tells of the values that give them how many there are, and whether they fit.
+
 The process that writes the output calls it once, with all numbers that lack; what fits stays in memory. A task calls it with
 one number, and writes a set of a name of its own.
 """
@@ -9,19 +11,26 @@ from __future__ import annotations
 import secrets
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from recshuf.errors import PileError
+from recshuf.errors import MemoryLimitError, PileError, UsageError
+from recshuf.job.features import find_fields
+from recshuf.job.planner import ORDERING
+from recshuf.job.sizing import count_whole, find_least
 from recshuf.output.entries import find_rows, read_entries
 from recshuf.output.manifest import find_checksum
+from recshuf.piles.epochs import StoredOrder
+from recshuf.piles.groups import Groups
+from recshuf.piles.regions import FilledRegions
 from recshuf.piles.sealed_set import SET_SUFFIX, SealedSet
 from recshuf.piles.store import Store, name_set
-from recshuf.records.digests import InputCounts
-from recshuf.run.features import choose_keys, count_read
+from recshuf.run.features import choose_keys, count_missing, count_read, find_counts, find_duplicates
 from recshuf.run.open_run import make_quarantine, open_task_store
+from recshuf.run.resolve import Run, plan_again
 from recshuf.run.scatter import Scatter, ScatterTask
 from recshuf.system.files import drop_file_pages
 from recshuf.system.memory import release_freed
+from recshuf.system.units import format_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
@@ -29,8 +38,9 @@ if TYPE_CHECKING:
 
     from recshuf.output.quarantine import Quarantine
     from recshuf.piles.set_folder import SetFolder
+    from recshuf.records.digests import InputCounts
+    from recshuf.records.key_makers import ValueSize
     from recshuf.records.reader import InputPart
-    from recshuf.run.resolve import Run
 
 
 def adopt_set(run: Run, store: Store, entry: SealedSet) -> None:
@@ -49,14 +59,6 @@ def check_set(run: Run, store: Store, entry: SealedSet, quarantine: Quarantine |
         adopt_set(run, store, entry)
         if bad is not None and path is not None and quarantine is not None:
             quarantine.take(path, bad["counts"])
-
-
-def find_counts(run: Run, store: Store | None = None) -> InputCounts:
-    """Return the counts of all inputs in a store, by default that of the run."""
-    counts = InputCounts(len(run.inputs.source.inputs))
-    for index, count in (store or run.store).sources.items():
-        counts.put(index, count)
-    return counts
 
 
 def scatter(run: Run, numbers: Collection[int]) -> list[SealedSet]:
@@ -104,7 +106,7 @@ def _read_inputs(run: Run, finished: Collection[int], note: Callable[[SealedSet]
         run.seed,
         choose_keys(run),
         {index: counts[index] for index in finished},
-        count_read(run.job, run.inputs, (counts.records + counts.dropped).tolist()),
+        count_read(run, counts),
         run.job.options["provenance"],
         on_bad=quarantine.put if quarantine else None,
         on_input=drop_input if run.inputs.drop_page_cache else None,
@@ -236,3 +238,99 @@ def _fetch_bad(sets: SetFolder, bad: dict[str, Any]) -> Iterator[Path]:
         if not is_whole:
             raise PileError(f"{shown}: bad records set aside are not as they were written")
         yield path
+
+
+# What a filled store tells
+
+
+_FULL = 0.9
+"""Share of the largest pile that is ordered alone which the records of a value may fill; they share a pile with others."""
+
+
+def check_fields(run: Run, record_count: int) -> None:
+    """Refuse to tell records apart by a field that none of them has, which nothing but the records tells."""
+    named = find_fields(run.job.feature)
+    if named is None or run.values is None or not record_count:
+        return
+    flag, fields = named
+    _, *missing = count_missing(run.store, len(fields))
+    empty = [name for name, count in zip(fields, missing, strict=True) if count == record_count]
+    for name in empty:
+        problem = f"{flag}: no record has a value of {name!r}"
+        if not run.values.knows_fields:
+            raise UsageError(f"{problem}; name a field that some have")
+        run.progress.warn(problem)
+
+
+def open_filled(run: Run, store: Store) -> Groups:
+    """Return the records of a filled store of a run by their keys, without the further words of these."""
+    word_count = run.job.key_words
+    column_count = None if word_count == 1 else len(run.loaded_schema)
+    return Groups(
+        FilledRegions(store),
+        StoredOrder(word_count, of_values=run.job.keeps_keys_together),
+        column_count,
+        find_duplicates(run),
+    )
+
+
+def find_largest_pile(run: Run) -> int:
+    """Return the size above which a pile of a run is split. Records of one value are not, so that theirs may be larger."""
+    if not run.job.keeps_keys_together:
+        return run.plan.pile_bytes
+    held_bytes = run.store.held_bytes if run.results is None else 0  # tasks hold no piles
+    return max(run.plan.pile_bytes, run.plan.value_bytes - int(held_bytes / ORDERING))
+
+
+def check_sizes(run: Run) -> None:
+    """Check that the records of each value can be ordered in memory; piles are moved to disk if that helps, and kept if not."""
+    if not run.job.keeps_keys_together:
+        return
+    store = run.store
+    if _find_too_large(run, store) is None:
+        return
+    spill(run)
+    if (found := _find_too_large(run, store)) is not None:
+        can_resume = store.keeps_sets or run.results is not None
+        raise _explain(run, found, "continue with --resume and" if can_resume else "run again and")
+
+
+def check_own_sizes(run: Run, store: Store, first: int, stop: int) -> None:
+    """Do what `check_sizes` does in a task, for records ``first`` to ``stop`` of the order."""
+    if run.job.keeps_keys_together and (found := _find_too_large(run, store, first, stop)) is not None:
+        remedy = "make the plan again and" if run.header.is_plan else "continue with --resume and"
+        raise _explain(run, found, remedy)
+
+
+class _Need(NamedTuple):
+    """The largest value, and the size of a pile that takes as much memory."""
+
+    pile_bytes: int
+    size: ValueSize
+
+    def fits(self, most_bytes: int) -> bool:
+        """Tell whether the value can be ordered with others of its pile, which may be so large."""
+        return self.pile_bytes <= _FULL * most_bytes
+
+
+def _find_too_large(run: Run, store: Store, first: int = 0, stop: int | None = None) -> _Need | None:
+    """Return the largest value that cannot be ordered; None if all can."""
+    groups, most_bytes = open_filled(run, store), find_largest_pile(run)
+    wanted = groups.list_larger(most_bytes, first, int(groups.sizes.sum()) if stop is None else stop)
+    sizes = map(groups.find_largest, wanted)
+    needs = (_Need(size.byte_count + groups.sorting_bytes * size.records, size) for size in sizes)
+    largest = max(needs, default=None)
+    return None if largest is None or largest.fits(most_bytes) else largest
+
+
+def _explain(run: Run, need: _Need, remedy: str) -> MemoryLimitError:
+    """Return the error for a value whose records do not fit, with a limit under which they do."""
+    least = find_least(lambda tried: need.fits(plan_again(run, tried).value_bytes), run.job.memory_bytes)
+    size = need.size
+    needed, given = (
+        format_size(count_whole(limit, run.job.processes)) for limit in (least, run.job.memory_bytes)
+    )
+    return MemoryLimitError(
+        f"a group of {size.records:,} records ({format_size(size.byte_count)}) needs {needed} of memory, and the limit is "
+        f"{given}; {remedy} give --memory {needed.replace(' ', '')}, or group by more fields"
+    )

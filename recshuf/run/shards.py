@@ -21,12 +21,11 @@ from recshuf.output.run_log import name_result
 from recshuf.piles.epochs import EpochOrder, StoredOrder
 from recshuf.piles.groups import Content, Groups
 from recshuf.piles.regions import FilledRegions
-from recshuf.run.features import find_part_sizes
-from recshuf.run.filled import check_own_sizes, find_largest_pile, open_filled
+from recshuf.run.features import find_counts, find_part_sizes
 from recshuf.run.gather import Gather, Shards, settle_edges
 from recshuf.run.open_run import open_task_store
 from recshuf.run.resolve import plan_again
-from recshuf.run.scatter_pass import adopt_set, find_counts
+from recshuf.run.scatter_pass import adopt_set, check_own_sizes, find_largest_pile, open_filled
 from recshuf.system.paths import naming_errors
 from recshuf.system.units import format_size
 
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from recshuf.output.stage import ShardPlace, ShardWriter
+    from recshuf.output import ShardPlace, ShardWriter
     from recshuf.piles.sealed_set import SealedSet
     from recshuf.records.digests import InputCounts
     from recshuf.run.resolve import Run

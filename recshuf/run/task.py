@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from recshuf.errors import OutputError
 from recshuf.output.local.log import FileResults
 from recshuf.output.run_log import RUN, TaskResults, name_result
-from recshuf.storage.urls import is_url
+from recshuf.storage import is_url
 from recshuf.system.memory import choose_allocators
 
 if TYPE_CHECKING:
     from recshuf.run.resolve import Run
-    from recshuf.storage.settings import StorageOptions
+    from recshuf.storage import StorageOptions
 
 
 class RunAddress(NamedTuple):

@@ -26,9 +26,8 @@ from recshuf.job.plan import Cut
 from recshuf.job.report import FileReport, PassReport, Progress, SilentProgress
 from recshuf.piles.kept.places import open_place
 from recshuf.piles.kept.stored import StoredPiles
-from recshuf.run.inputs import list_inputs
+from recshuf.run.inputs import PileSource, list_inputs
 from recshuf.run.open_run import explain_again
-from recshuf.run.stores.stored_inputs import PileSource
 from recshuf.system.units import count_of
 
 if TYPE_CHECKING:
@@ -36,8 +35,8 @@ if TYPE_CHECKING:
 
     from recshuf.audit.verify.verification import VerifyReport
     from recshuf.interfaces import Source
+    from recshuf.output import Destination
     from recshuf.output.manifest import Manifest
-    from recshuf.output.stage import Destination
     from recshuf.run.resolve import Run
 
 

@@ -7,8 +7,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from recshuf.errors import UsageError
+from recshuf.storage import ENDPOINT_REMEDY, check_text, is_endpoint, parse_flag, unknown_option
 from recshuf.storage.requests import HURRIED_SECONDS
-from recshuf.storage.settings import ENDPOINT_REMEDY, check_text, is_endpoint, parse_flag, unknown_option
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -11,7 +11,7 @@ from recshuf.errors import UsageError
 from recshuf.formats.selection import list_columns
 from recshuf.piles.epochs import EpochOrder
 from recshuf.records.keys import MAX_PILES
-from recshuf.storage.settings import parse_storage
+from recshuf.storage import parse_storage
 from recshuf.system.units import check_number, show_call
 from recshuf.train.batch_reader import BatchReader
 from recshuf.train.blocks import choose_block

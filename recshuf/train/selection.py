@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from recshuf.interfaces import Decoder
     from recshuf.piles.epochs import EpochOrder
-    from recshuf.storage.settings import StorageOptions
+    from recshuf.storage import StorageOptions
 
 
 def open_piles(store: Any, storage: StorageOptions | None = None) -> tuple[StoredPiles, bool]:

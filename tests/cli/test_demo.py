@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from recshuf.cli import demo
+from recshuf.api import checks
+from recshuf.cli import audit_commands
 from tests.support.processes.command_line import assert_one_line
 
 if TYPE_CHECKING:
@@ -24,9 +25,9 @@ if TYPE_CHECKING:
 def test_every_step_is_told_and_its_files_are_there(
     tmp_path: Path, call: Run, monkeypatch: pytest.MonkeyPatch, has_pillow: bool
 ):
-    monkeypatch.setattr(demo, "ROWS_PER_LABEL", 1000)
+    monkeypatch.setattr(audit_commands, "ROWS_PER_LABEL", 1000)
     if not has_pillow:
-        monkeypatch.setattr(demo, "find_spec", lambda _: None)
+        monkeypatch.setattr(audit_commands, "find_spec", lambda _: None)
     folder = tmp_path / ("demo" if has_pillow else os.fsdecode(b"demo\xff"))
     lines = os.fsdecode(call("demo", "-o", folder).stdout).splitlines()
     steps = [line for line in lines if line[0].isdigit()]
@@ -50,8 +51,8 @@ def test_a_demo_that_fails_names_its_folder_and_leaves_none(
     def fill_disk(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(demo, "ROWS_PER_LABEL", 10)
-    monkeypatch.setattr(demo, "verify", fill_disk)
+    monkeypatch.setattr(audit_commands, "ROWS_PER_LABEL", 10)
+    monkeypatch.setattr(checks, "verify", fill_disk)
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     done = call("demo", *given)
     assert done.returncode == 1

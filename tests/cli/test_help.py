@@ -7,7 +7,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from recshuf.cli import main
+from recshuf.cli.commands import commands
 from recshuf.records.keys import MAX_PILES
 from recshuf.version import __version__
 from tests.support import options_page
@@ -28,7 +28,7 @@ class TestHelp:
 
     def test_version_and_help_import_nothing_heavy(self) -> None:
         code = (
-            "import sys; from recshuf.cli.main import main;"
+            "import sys; from recshuf.cli import main;"
             "sys.argv = ['recshuf', '--version']; main(); sys.argv = ['recshuf', '--help']; main();"
             "print(*{'numpy', 'pyarrow', 'rich', 'psutil', 'h5py'} & set(sys.modules), file=sys.stderr)"
         )
@@ -46,11 +46,11 @@ class TestHelp:
 
 def test_help_names_every_command_and_says_in_words_what_an_option_takes(call: Run) -> None:
     shown = call("--help").stdout.decode()
-    assert all(f"recshuf {name} " in shown for name in main.commands.commands)
+    assert all(f"recshuf {name} " in shown for name in commands.commands)
     for words in ((), ("scatter",)):
         text = " ".join(call(*words, "--help").stdout.decode().split())
         assert f"Number of piles, 1 to {MAX_PILES:,}" in text
-    for words in ((), *((name,) for name in sorted(main.commands.commands))):
+    for words in ((), *((name,) for name in sorted(commands.commands))):
         shown = call(*words, "--help").stdout.decode()
         assert "Usage: recshuf" in shown
         assert call(*words, "-h").stdout.decode() == shown

@@ -144,7 +144,7 @@ def test_an_ignored_signal_stays_so_before_the_command_begins(monkeypatch: pytes
     def look() -> None:
         seen.extend(signal.getsignal(number) == signal.SIG_IGN for number in SIGNALS)
 
-    monkeypatch.setattr("recshuf.cli.main.run", look)
+    monkeypatch.setattr("recshuf.cli.run", look)
     before = list(map(signal.getsignal, SIGNALS))
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:

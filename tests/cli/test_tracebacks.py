@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from recshuf.cli import main
+from recshuf.cli.commands import commands
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,8 +29,8 @@ def list_commands(
             yield (*words, name), command
 
 
-COMMANDS = {" ".join(words): (words, command) for words, command in list_commands(main.commands)}
-COMMANDS["shuffle"] = (), main.commands.default
+COMMANDS = {" ".join(words): (words, command) for words, command in list_commands(commands)}
+COMMANDS["shuffle"] = (), commands.default
 
 
 def fail(**_: object) -> None:

@@ -177,7 +177,7 @@ def test_a_group_that_does_not_fit_is_refused_and_continued_from_the_pile_sets(
 def test_a_pile_of_one_value_is_not_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """One that is not refused by a hair would be, again and again."""
     spill(monkeypatch, pile_bytes=1000, value_bytes=20_000, pile_count=4)
-    monkeypatch.setattr("recshuf.run.filled._FULL", 100)
+    monkeypatch.setattr("recshuf.run.scatter_pass._FULL", 100)
     splits = []
     split = FilledRegions.split
     monkeypatch.setattr(
@@ -221,7 +221,7 @@ def test_piles_leave_memory_for_a_group_and_are_kept_for_a_later_attempt(
     for size, fits in ((60_000, True), (30_000, False)):
         with monkeypatch.context() as patch:
             change_plans(patch, value_bytes=size, pile_bytes=1000)
-            patch.setattr("recshuf.run.filled.find_least", lambda fits, limit: limit)
+            patch.setattr("recshuf.run.scatter_pass.find_least", lambda fits, limit: limit)
             if fits:
                 report = recshuf.shuffle(paths, tmp_path / "out", **options)
                 assert report.spilled_bytes > 0

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 SHUFFLE = """
 import sys
-from recshuf.cli.main import main
+from recshuf.cli import main
 sys.argv = ["recshuf", *sys.argv[1:], "-q"]
 main()
 print(*sys.modules)
@@ -31,7 +31,7 @@ UNUSED = (
     "psutil", "pyarrow.compute", "recshuf.audit.order", "recshuf.audit.verify", "recshuf.formats.arrays", "recshuf.formats.csv",
     "recshuf.formats.hdf5", "recshuf.formats.text.", "recshuf.formats.tfrecord",
     "recshuf.formats.webdataset", "recshuf.loader", "recshuf.output.objects", "recshuf.output.quarantine",
-    "recshuf.piles.kept", "recshuf.run.ray", "recshuf.run.stores", "recshuf.run.engines",
+    "recshuf.piles.kept", "recshuf.run.stores", "recshuf.run.engines",
     "recshuf.piles.object_sets", "recshuf.run.verify", "recshuf.storage.writing", "recshuf.torch", "recshuf.train",
     "azure", "boto3", "botocore", "fsspec", "google", "obstore", "requests",
 )  # fmt: skip

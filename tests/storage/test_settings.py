@@ -12,10 +12,9 @@ import pytest
 from botocore.exceptions import SSOTokenLoadError
 
 from recshuf.errors import InputError, UsageError
+from recshuf.storage import StorageOptions, Url, is_url, parse_storage_options, refuse_unknown_scheme
 from recshuf.storage.reading.stores import ObstoreStore
-from recshuf.storage.settings import StorageOptions, parse_storage_options
-from recshuf.storage.urls import Url, is_url, refuse_unknown_scheme
-from recshuf.storage.writing.bucket import open_bucket
+from recshuf.storage.writing import open_bucket
 from recshuf.storage.writing.s3 import S3Bucket
 
 if TYPE_CHECKING:

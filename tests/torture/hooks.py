@@ -38,7 +38,7 @@ class Damage:
 
 def run_command(arguments: list[str], folder: str, how: dict[str, Any]) -> NoReturn:
     """Become the program, changed: see `Stage.run`. What is done to it is noted."""
-    from recshuf.cli import main
+    from recshuf import cli
 
     sys.argv = ["recshuf", *arguments]
     signal.signal(
@@ -58,8 +58,8 @@ def run_command(arguments: list[str], folder: str, how: dict[str, Any]) -> NoRet
         resource.setrlimit(resource.RLIMIT_FSIZE, (largest, largest))
     if "LD_PRELOAD" in os.environ:
         strike = Strike(**how.get("strike") or {"call": 0})
-        main.main = partial(_strike_main, main.main, folder, strike)
-    main.run()
+        cli.main = partial(_strike_main, cli.main, folder, strike)
+    cli.run()
 
 
 def _strike_main(whole: Callable[[], int], folder: str, strike: Strike) -> int:

@@ -36,7 +36,7 @@ from recshuf.records.hashing import hash_rows
 from recshuf.records.keys import draw_keys
 from recshuf.records.provenance import FILE_COLUMN, ROW_COLUMN
 from recshuf.records.word_hashing import HashKey
-from recshuf.storage.reading.listing import check_unchanged
+from recshuf.storage.reading import check_unchanged
 from recshuf.system.units import count_of, format_size
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from recshuf.job.report import SilentProgress
-from recshuf.storage.urls import is_url
+from recshuf.storage import is_url
 from recshuf.system.messages import one_line, say
 from recshuf.system.units import count_of, format_size
 

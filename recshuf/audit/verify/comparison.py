@@ -28,7 +28,7 @@ from recshuf.records.batch import split_ranges
 from recshuf.records.provenance import FILE_COLUMN, ROW_COLUMN
 from recshuf.records.reader import InputReader, ReadingPlan, whole_inputs
 from recshuf.records.word_hashing import HashKey
-from recshuf.storage.reading.listing import leave_out_output
+from recshuf.storage.reading import leave_out_output
 from recshuf.storage.reading.objects import Stores, count_read_bytes
 from recshuf.system.memory import release_freed
 

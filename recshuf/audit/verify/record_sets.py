@@ -15,9 +15,9 @@ from recshuf.output.manifest import Manifest, manifest_path
 from recshuf.output.objects.place import read_object_manifest
 from recshuf.piles.kept.places import is_store
 from recshuf.records.hashing import hash_rows
-from recshuf.storage.reading.listing import InputLister
+from recshuf.storage import is_url
+from recshuf.storage.reading import InputLister
 from recshuf.storage.reading.objects import Stores
-from recshuf.storage.urls import is_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -25,9 +25,9 @@ from recshuf.job.report import DownloadReport, FileReport, Report
 from recshuf.output.manifest import Manifest
 from recshuf.piles.set_folder import SetFolder
 from recshuf.records.provenance import FILE_COLUMN, ROW_COLUMN
-from recshuf.storage.reading.listing import check_unchanged
+from recshuf.storage import is_url
+from recshuf.storage.reading import check_unchanged
 from recshuf.storage.reading.objects import list_requests
-from recshuf.storage.urls import is_url
 from recshuf.system.paths import choose_temp_dir, real_path
 from recshuf.system.units import count_of
 

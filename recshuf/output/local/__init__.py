@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from recshuf.errors import MissingFolderError, OutputError, OutputExistsError
+from recshuf.output import Destination
 from recshuf.output.local.log import FileResults
 from recshuf.output.local.stage import FileTaskShards, WorkFolder
 from recshuf.output.manifest import Manifest, list_shards, manifest_path, work_folder_path
 from recshuf.output.run_log import TASK_FOLDER
-from recshuf.output.stage import Destination
 from recshuf.system.paths import naming_errors, real_path, refuse_below_file
 
 if TYPE_CHECKING:
-    from recshuf.storage.settings import StorageOptions
+    from recshuf.storage import StorageOptions
 
 
 class LocalDestination(Destination):

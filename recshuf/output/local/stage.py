@@ -20,6 +20,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from recshuf.errors import OutputError, RecshufError
+from recshuf.output import Stage, TaskShards
 from recshuf.output.local.log import FileLog, FileResults, ShardSyncer
 from recshuf.output.manifest import (
     SHARD_PREFIX,
@@ -29,7 +30,6 @@ from recshuf.output.manifest import (
     work_folder_path,
 )
 from recshuf.output.run_log import TASK_FOLDER, list_apart, remove_sets
-from recshuf.output.stage import Stage, TaskShards
 from recshuf.system.files import NO_EXCHANGE, copy_access, exchange, sync
 from recshuf.system.locks import lock_folder
 from recshuf.system.paths import naming_errors, real_path
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from recshuf.output.entries import FinishedShard
     from recshuf.output.manifest import Manifest
-    from recshuf.storage.settings import StorageOptions
+    from recshuf.storage import StorageOptions
 
 
 def _replace_folder(folder: Path, target: Path, old: Path) -> None:

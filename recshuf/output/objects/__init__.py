@@ -12,22 +12,21 @@ from typing import TYPE_CHECKING
 
 from recshuf.errors import MissingBucketError, OutputError, OutputExistsError, UsageError
 from recshuf.job.report import UploadReport
+from recshuf.output import Destination
 from recshuf.output.objects.log import ObjectLog, ObjectResults
 from recshuf.output.objects.place import OutputKeys, OutputPlace, format_clean_command, has_unfinished
 from recshuf.output.objects.stage import UploadedTaskShards, Uploads
 from recshuf.output.objects.uploader import UploadLimits, UploadTarget, count_slots
 from recshuf.output.run_log import PILES_PREFIX, RUN, Entry, is_result
-from recshuf.output.stage import Destination
-from recshuf.storage.writing.bucket import WRITTEN_SCHEMES, Match, check_key, check_prefix, open_bucket
+from recshuf.storage.writing import WRITTEN_SCHEMES, Match, check_key, check_prefix, open_bucket
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from recshuf.job.plan import Plan
-    from recshuf.storage.settings import StorageOptions
-    from recshuf.storage.urls import Url
-    from recshuf.storage.writing.bucket import Bucket, OpenUpload
+    from recshuf.storage import StorageOptions, Url
+    from recshuf.storage.writing import Bucket, OpenUpload
 
 
 _UNKNOWN_SETS = (

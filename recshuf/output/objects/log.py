@@ -26,16 +26,16 @@ from recshuf.output.run_log import (
     is_result,
     remove_sets,
 )
+from recshuf.storage import Url
 from recshuf.storage.requests import ask_at_once
-from recshuf.storage.urls import Url
-from recshuf.storage.writing.bucket import Bucket, Conflict, Match, OpenUpload, open_bucket
+from recshuf.storage.writing import Bucket, Conflict, Match, OpenUpload, open_bucket
 from recshuf.system.files import format_line, parse_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from recshuf.output.run_log import Entry
-    from recshuf.storage.settings import StorageOptions
+    from recshuf.storage import StorageOptions
 
 
 class ObjectLog(RunLog):

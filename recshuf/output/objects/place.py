@@ -20,16 +20,16 @@ from recshuf.output.manifest import (
     name_work_folder,
 )
 from recshuf.output.run_log import TASK_FOLDER, Entry
+from recshuf.storage import Url
 from recshuf.storage.requests import ask_at_once
-from recshuf.storage.urls import Url
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from recshuf.interfaces import Stamp
+    from recshuf.storage import StorageOptions
     from recshuf.storage.reading.objects import Stores
-    from recshuf.storage.settings import StorageOptions
-    from recshuf.storage.writing.bucket import Bucket
+    from recshuf.storage.writing import Bucket
 
 
 _SHOWN = (
@@ -49,7 +49,7 @@ _STEP_BYTES = 1 << 20
 def format_clean_command(output: str, options: StorageOptions) -> str:
     """Return the command for an output, without the values of options that may be secrets.
 
-    >>> from recshuf.storage.settings import StorageOptions
+    >>> from recshuf.storage import StorageOptions
     >>> format_clean_command("s3://b/out/", StorageOptions("http://h:9", {"region": "a", "session_token": "b"}))
     'recshuf clean s3://b/out/ --yes --endpoint-url http://h:9 --storage-option region=a --storage-option session_token=...'
     """

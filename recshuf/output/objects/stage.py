@@ -14,13 +14,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from recshuf.errors import AlreadyCompleteError, OutputError
+from recshuf.output import Stage, TaskShards
 from recshuf.output.entries import FinishedShard, find_shards
 from recshuf.output.objects.log import ObjectLog, ObjectResults
 from recshuf.output.objects.place import FoundOutput, OutputKeys, OutputPlace, find_placed, has_unfinished
 from recshuf.output.objects.uploader import ShardUploader, UploadLimits, UploadTarget
-from recshuf.output.stage import Stage, TaskShards
 from recshuf.storage.requests import ask_at_once
-from recshuf.storage.writing.bucket import Conflict, Match, MissingUpload, Part, UploadFolder
+from recshuf.storage.writing import Conflict, Match, MissingUpload, Part, UploadFolder
 from recshuf.system.paths import choose_temp_dir
 from recshuf.system.threads import NoAnswerError, call_while_stopping
 

@@ -13,7 +13,7 @@ import xxhash
 
 from recshuf.errors import OutputError, Stopped
 from recshuf.output.manifest import find_checksum
-from recshuf.storage.writing.bucket import (
+from recshuf.storage.writing import (
     MOST_PARTS,
     PART_BYTES,
     PART_THREADS,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
     from recshuf.output.entries import FinishedShard
-    from recshuf.storage.writing.bucket import Bucket, Match, Part
+    from recshuf.storage.writing import Bucket, Match, Part
 
 
 _EQUAL_PARTS = MOST_PARTS // 2

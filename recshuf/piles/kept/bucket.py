@@ -31,7 +31,7 @@ from recshuf.piles.object_sets import TAILS, ObjectPileFile, ObjectSets, Reopene
 from recshuf.piles.sealed_set import SET_SUFFIX
 from recshuf.piles.set_folder import remake_store
 from recshuf.storage.requests import ask_at_once
-from recshuf.storage.writing.bucket import Conflict, Match, open_bucket
+from recshuf.storage.writing import Conflict, Match, open_bucket
 from recshuf.system.threads import Pool
 from recshuf.system.units import format_size
 
@@ -41,9 +41,8 @@ if TYPE_CHECKING:
 
     from recshuf.piles.kept.place import Seen
     from recshuf.piles.kept.snapshots import Snapshot
-    from recshuf.storage.settings import StorageOptions
-    from recshuf.storage.urls import Url
-    from recshuf.storage.writing.bucket import Bucket, OpenUpload, StoredObject
+    from recshuf.storage import StorageOptions, Url
+    from recshuf.storage.writing import Bucket, OpenUpload, StoredObject
 
 
 LEASE_SECONDS = 7 * 86_400
@@ -338,7 +337,7 @@ def explain_busy(store: str, writer: str) -> str:
 def explain_mark(name: str, prefix: Url) -> BusyNameError:
     """Return the error for what is made together with other stores below a prefix.
 
-    >>> from recshuf.storage.urls import Url
+    >>> from recshuf.storage import Url
     >>> str(explain_mark("s3://b/my split/val", Url.parse("s3://b/my split/"))).partition(" with ")[2]
     "recshuf clean 's3://b/my split'"
     """

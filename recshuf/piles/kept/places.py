@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 from recshuf.errors import RecshufError, UsageError
 from recshuf.piles.kept.folder import StoreFolder
 from recshuf.piles.kept.place import StorePlace
-from recshuf.storage.settings import StorageOptions
-from recshuf.storage.urls import Url, is_url, refuse_unknown_scheme
+from recshuf.storage import StorageOptions, Url, is_url, refuse_unknown_scheme
 from recshuf.system.paths import check_name
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ def open_place(store: Any, options: StorageOptions | None = None) -> StorePlace:
     if not isinstance(store, str) or not is_url(name):
         refuse_unknown_scheme(name)
         return StoreFolder(Path(name))
-    from recshuf.storage.writing.bucket import WRITTEN_SCHEMES, check_prefix
+    from recshuf.storage.writing import WRITTEN_SCHEMES, check_prefix
 
     url = Url.parse(name)
     if url.scheme not in WRITTEN_SCHEMES:

@@ -38,7 +38,7 @@ from recshuf.run.resolve import resolve_inputs
 from recshuf.run.stores.looking import Looker, read_ids, read_positions
 from recshuf.run.stores.scatter_store import Part, ScatteredSets, scatter_sets
 from recshuf.run.stores.writer import PileWriter
-from recshuf.storage.settings import parse_storage
+from recshuf.storage import parse_storage
 from recshuf.system.units import check_number, check_size, show_call
 
 if TYPE_CHECKING:

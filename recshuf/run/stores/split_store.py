@@ -28,7 +28,7 @@ from recshuf.run.stores.scatter_store import (
     make_part,
     scatter_sets,
 )
-from recshuf.storage.urls import Url
+from recshuf.storage import Url
 from recshuf.system.files import sync
 from recshuf.system.locks import lock_folder
 from recshuf.system.paths import naming_errors, real_path
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from recshuf.piles.kept.bucket import StoreBucket
     from recshuf.piles.kept.place import StorePlace
     from recshuf.run.stores.scatter_store import ScatteredSets
-    from recshuf.storage.settings import StorageOptions
+    from recshuf.storage import StorageOptions
 
 
 def scatter_split(job: Job, place: StorePlace, feature: SplitFiles, progress: Progress) -> ScatterReport:
@@ -164,7 +164,7 @@ def _hold_prefix(place: StoreBucket, options: StorageOptions) -> Iterator[Callab
     deletion commits all of them.
     """
     from recshuf.piles.kept.bucket import MARK, StoreBucket, StoreRemains, explain_mark
-    from recshuf.storage.writing.bucket import Conflict, Match
+    from recshuf.storage.writing import Conflict, Match
 
     _check_free(place)
     url, token = Url.parse(place.name), secrets.token_hex(16)

@@ -24,7 +24,7 @@ from recshuf.records.digests import InputCount, digest_records
 from recshuf.records.keys import KEY_BYTES, MAX_PILES, MAX_SEED, RowRange, draw_keys, stream_of
 from recshuf.records.provenance import PROVENANCE_BYTES, add_provenance, extend_schema
 from recshuf.run.stores.samples import check_names, to_table
-from recshuf.storage.settings import parse_storage
+from recshuf.storage import parse_storage
 from recshuf.system.units import check_number, show_call
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from recshuf.errors import (
     UsageError,
 )
 from recshuf.interfaces import Stamp
+from recshuf.storage import ENDPOINT, ENDPOINT_REMEDY, check_text, is_endpoint, unknown_option
 from recshuf.storage.requests import (
     ChangedObject,
     Entry,
@@ -25,14 +26,12 @@ from recshuf.storage.requests import (
     compare_weakly,
     is_strong,
 )
-from recshuf.storage.settings import ENDPOINT, ENDPOINT_REMEDY, check_text, is_endpoint, unknown_option
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from recshuf.storage import StorageOptions, Url
     from recshuf.storage.requests import Warn
-    from recshuf.storage.settings import StorageOptions
-    from recshuf.storage.urls import Url
 
 
 T = TypeVar("T")

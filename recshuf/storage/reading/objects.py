@@ -18,9 +18,8 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
     from recshuf.interfaces import InputFile, Stamp
+    from recshuf.storage import StorageOptions, Url
     from recshuf.storage.requests import Requests, Store
-    from recshuf.storage.settings import StorageOptions
-    from recshuf.storage.urls import Url
 
 
 _MEMORY_PART = 4

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from recshuf.errors import InputError, UnavailableInputError, UsageError
 from recshuf.interfaces import Stamp
+from recshuf.storage import NO_ACCOUNT, check_given, parse_flag
 from recshuf.storage.requests import (
     NO_BUCKET,
     ChangedObject,
@@ -21,7 +22,6 @@ from recshuf.storage.requests import (
     ShortBody,
     ask_at_once,
 )
-from recshuf.storage.settings import NO_ACCOUNT, check_given, parse_flag
 from recshuf.system.threads import call_interruptibly
 
 if TYPE_CHECKING:
@@ -29,9 +29,8 @@ if TYPE_CHECKING:
 
     from _typeshed import ReadableBuffer
 
+    from recshuf.storage import StorageOptions, Url
     from recshuf.storage.requests import Store, Warn
-    from recshuf.storage.settings import StorageOptions
-    from recshuf.storage.urls import Url
 
     Listing = list[Entry]  # which methods named `list` hide
 

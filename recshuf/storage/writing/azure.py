@@ -13,9 +13,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from recshuf.errors import MissingBucketError, UsageError
+from recshuf.storage import NO_ACCOUNT, check_given, read_settings
 from recshuf.storage.requests import HURRIED_SECONDS, Answer, MissingObject
-from recshuf.storage.settings import NO_ACCOUNT, check_given, read_settings
-from recshuf.storage.writing.bucket import (
+from recshuf.storage.writing import (
     Bucket,
     Conflict,
     Match,
@@ -28,7 +28,7 @@ from recshuf.storage.writing.bucket import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from recshuf.storage.settings import StorageOptions
+    from recshuf.storage import StorageOptions
 
 
 T = TypeVar("T")

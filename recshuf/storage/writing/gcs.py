@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 from recshuf.errors import MissingBucketError, OutputError, UsageError
+from recshuf.storage import check_given, parse_flag, read_settings
 from recshuf.storage.requests import (
     HURRIED_SECONDS,
     Answer,
     MissingObject,
     ShortBody,
 )
-from recshuf.storage.settings import check_given, parse_flag, read_settings
-from recshuf.storage.writing.bucket import (
+from recshuf.storage.writing import (
     Bucket,
     Conflict,
     Match,
@@ -37,7 +37,7 @@ from recshuf.storage.writing.bucket import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from recshuf.storage.settings import StorageOptions
+    from recshuf.storage import StorageOptions
 
 
 T = TypeVar("T")

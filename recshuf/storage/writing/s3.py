@@ -19,7 +19,7 @@ from recshuf.storage.s3_session import (
     make_client,
     make_session,
 )
-from recshuf.storage.writing.bucket import (
+from recshuf.storage.writing import (
     Bucket,
     Conflict,
     Match,
@@ -32,7 +32,7 @@ from recshuf.storage.writing.bucket import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 
-    from recshuf.storage.settings import StorageOptions
+    from recshuf.storage import StorageOptions
 
 
 T = TypeVar("T")

@@ -21,8 +21,8 @@ from recshuf.output.objects.uploader import (
     count_slots,
 )
 from recshuf.records.digests import Digest
-from recshuf.storage.settings import StorageOptions
-from recshuf.storage.writing.bucket import (
+from recshuf.storage import StorageOptions
+from recshuf.storage.writing import (
     MOST_PART_BYTES,
     MOST_PARTS,
     PART_BYTES,

@@ -13,7 +13,7 @@ import recshuf
 from recshuf.errors import InputError, OutputError, OutputExistsError, UsageError
 from recshuf.job.arguments import make_job
 from recshuf.output.objects import uploader
-from recshuf.storage.writing import bucket as file_parts
+from recshuf.storage import writing as file_parts
 from recshuf.storage.writing import s3
 from tests.support.effort import mostly_slow
 from tests.support.numbered_files import FORMATS, make_inputs

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from recshuf.errors import AlreadyCompleteError, OutputError
-from recshuf.storage.writing.bucket import PREFIX, UploadFolder
+from recshuf.storage.writing import PREFIX, UploadFolder
 from tests.support.effort import mostly_slow
 from tests.support.objects.object_outputs import (
     SHARDS,

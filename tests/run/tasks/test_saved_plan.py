@@ -23,7 +23,7 @@ from recshuf.job.report import SilentProgress
 from recshuf.output.manifest import find_checksum, manifest_path
 from recshuf.run.header import Header
 from recshuf.run.saved_plan import save_plan
-from recshuf.storage.settings import StorageOptions
+from recshuf.storage import StorageOptions
 from recshuf.version import __version__
 from tests.support.effort import mostly_slow
 from tests.support.numbered_files import FORMATS, make_inputs

@@ -12,9 +12,9 @@ import pytest
 
 from recshuf.errors import InputError
 from recshuf.formats.folders import NameRules
-from recshuf.storage.reading.listing import InputLister
+from recshuf.storage import StorageOptions
+from recshuf.storage.reading import InputLister
 from recshuf.storage.reading.objects import Stores
-from recshuf.storage.settings import StorageOptions
 from tests.support.effort import mostly_slow
 
 if TYPE_CHECKING:

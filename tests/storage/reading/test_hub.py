@@ -15,9 +15,8 @@ from recshuf.errors import (
     UnavailableInputError,
     UsageError,
 )
+from recshuf.storage import StorageOptions, Url
 from recshuf.storage.reading.stores import open_store
-from recshuf.storage.settings import StorageOptions
-from recshuf.storage.urls import Url
 from tests.support.objects.hub_server import HubServer
 from tests.support.objects.object_outputs import shuffle
 

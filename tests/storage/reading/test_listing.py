@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from recshuf.errors import InputError, MissingInputError
 from recshuf.formats.folders import NameRules
 from recshuf.interfaces import Stamp
-from recshuf.storage.reading.listing import InputLister, find_pattern, leave_out_output
+from recshuf.storage import StorageOptions
+from recshuf.storage.reading import InputLister, find_pattern, leave_out_output
 from recshuf.storage.reading.objects import Stores
 from recshuf.storage.requests import Entry, Requests
-from recshuf.storage.settings import StorageOptions
 from tests.support.effort import examples
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from recshuf.interfaces import InputFile
-    from recshuf.storage.urls import Url
+    from recshuf.storage import Url
     from tests.support.objects.object_server import Bucket
 
 NAMES = (

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from recshuf.errors import ForbiddenInputError, InputError
 from recshuf.formats.folders import NameRules
+from recshuf.storage import StorageOptions
+from recshuf.storage.reading import InputLister, leave_out_output
 from recshuf.storage.reading.choosing import natural_key
-from recshuf.storage.reading.listing import InputLister, leave_out_output
 from recshuf.storage.reading.local import find_pattern, real_names
 from recshuf.storage.reading.objects import Stores
-from recshuf.storage.settings import StorageOptions
 
 if TYPE_CHECKING:
     from recshuf.interfaces import InputFile

@@ -11,11 +11,10 @@ import pytest
 import recshuf
 from recshuf.errors import ForbiddenInputError, InputError, UnavailableInputError
 from recshuf.interfaces import Stamp
+from recshuf.storage import StorageOptions, Url
 from recshuf.storage.reading.objects import Stores
 from recshuf.storage.reading.stores import ObstoreStore
 from recshuf.storage.requests import ATTEMPTS, ChangedObject, MissingObject
-from recshuf.storage.settings import StorageOptions
-from recshuf.storage.urls import Url
 from tests.support.objects.object_outputs import shuffle
 
 if TYPE_CHECKING:

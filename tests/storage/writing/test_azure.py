@@ -8,11 +8,10 @@ import pytest
 
 from recshuf.errors import MissingInputError, UsageError
 from recshuf.interfaces import Stamp
+from recshuf.storage import StorageOptions, Url
 from recshuf.storage.reading.stores import ObstoreStore
-from recshuf.storage.settings import StorageOptions
-from recshuf.storage.urls import Url
+from recshuf.storage.writing import Match, MissingUpload
 from recshuf.storage.writing.azure import AzureBucket
-from recshuf.storage.writing.bucket import Match, MissingUpload
 from tests.support.objects.bucket_suite import BucketSuite, upload
 
 if TYPE_CHECKING:

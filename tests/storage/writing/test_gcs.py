@@ -16,10 +16,9 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 import recshuf
 from recshuf.errors import OutputError, UsageError
-from recshuf.storage import requests
-from recshuf.storage.settings import StorageOptions
-from recshuf.storage.writing import bucket as file_parts
-from recshuf.storage.writing.bucket import Conflict, Match, MissingUpload, OpenUpload, Part
+from recshuf.storage import StorageOptions, requests
+from recshuf.storage import writing as file_parts
+from recshuf.storage.writing import Conflict, Match, MissingUpload, OpenUpload, Part
 from recshuf.storage.writing.gcs import GcsBucket
 from tests.support.objects.bucket_suite import BucketSuite, upload
 from tests.support.objects.object_server import FaultProxy

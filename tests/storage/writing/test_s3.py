@@ -13,8 +13,8 @@ from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from urllib3 import HTTPResponse
 
 from recshuf.errors import MissingBucketError, OutputError
-from recshuf.storage.settings import StorageOptions
-from recshuf.storage.writing.bucket import Conflict, Match, MissingUpload
+from recshuf.storage import StorageOptions
+from recshuf.storage.writing import Conflict, Match, MissingUpload
 from recshuf.storage.writing.s3 import S3Bucket
 from tests.support.objects.bucket_suite import BucketSuite
 

@@ -12,12 +12,12 @@ import pytest
 
 from recshuf.errors import MissingBucketError, OutputError
 from recshuf.storage.requests import MissingObject
-from recshuf.storage.writing.bucket import Conflict, Match, MissingUpload, OpenUpload, Part, StoredObject
+from recshuf.storage.writing import Conflict, Match, MissingUpload, OpenUpload, Part, StoredObject
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from recshuf.storage.writing.bucket import Bucket
+    from recshuf.storage.writing import Bucket
     from tests.support.objects.object_outputs import AnyBucket
 
 LEAST_PART = 5 << 20

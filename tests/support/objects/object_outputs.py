@@ -13,8 +13,7 @@ import pytest
 import recshuf
 from recshuf.errors import OutputError
 from recshuf.output.objects import Remains
-from recshuf.storage.settings import StorageOptions
-from recshuf.storage.urls import Url
+from recshuf.storage import StorageOptions, Url
 from tests.support.stores.killed_stores import fork, join
 
 if TYPE_CHECKING:

@@ -125,7 +125,7 @@ class Server:
 
 def run_command(arguments: list[str], folder: str, stdin: str | None) -> NoReturn:
     """Become the program."""
-    from recshuf.cli import main
+    from recshuf.cli import run
 
     os.chdir(folder)
     if stdin is not None:
@@ -134,7 +134,7 @@ def run_command(arguments: list[str], folder: str, stdin: str | None) -> NoRetur
         os.dup2(pipe.fileno(), 0)
         sys.stdin = os.fdopen(0, "r", closefd=False)
     sys.argv = ["recshuf", *arguments]
-    main.run()
+    run()
 
 
 _NOTES: list[int] = []

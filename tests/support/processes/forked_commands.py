@@ -37,7 +37,7 @@ def _run(arguments: list[str], environment: Mapping[str, str], said: Path) -> No
         with path.open("w") as file:
             os.dup2(file.fileno(), descriptor)
     sys.argv = ["recshuf", *arguments]
-    from recshuf.cli.main import run
+    from recshuf.cli import run
 
     run()
 

@@ -23,7 +23,7 @@ from tests.support.stores.small_stores import ids_of, write
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from recshuf.storage.writing.bucket import StoredObject
+    from recshuf.storage.writing import StoredObject
     from tests.support.objects.object_outputs import AnyBucket
 
 pytestmark = pytest.mark.usefixtures("no_pauses")

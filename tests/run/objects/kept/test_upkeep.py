@@ -19,8 +19,7 @@ import pytest
 import recshuf
 from recshuf.errors import BusyNameError, OutputError, UsageError
 from recshuf.piles.kept.bucket import StoreRemains
-from recshuf.storage.settings import parse_storage
-from recshuf.storage.urls import Url
+from recshuf.storage import Url, parse_storage
 from tests.support.effort import mostly_slow
 from tests.support.objects.object_outputs import kill_at, put_files
 from tests.support.stores.small_stores import write

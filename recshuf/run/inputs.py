@@ -32,8 +32,8 @@ from recshuf.piles.layout import PileLayout
 from recshuf.records.digests import InputCount, InputCounts
 from recshuf.records.provenance import PROVENANCE_BYTES
 from recshuf.storage import StorageOptions, is_url
-from recshuf.storage.reading import InputLister, find_pattern, leave_out_output
-from recshuf.storage.reading.local import name_stdin
+from recshuf.storage.reading import InputLister, leave_out_output
+from recshuf.storage.reading.local import is_hidden, name_stdin, real_names
 from recshuf.storage.reading.objects import Stores
 from recshuf.system.files import find_descriptor, place_file
 from recshuf.system.locks import wait_exclusive
@@ -97,7 +97,7 @@ def list_inputs(job: Job, destination: Destination | None, progress: Progress) -
     others = leave_out_output(files, job.inputs, destination.name)
     passed_over = len(files) - len(others)
     if not passed_over or not others:
-        _warn_of_next_run(job, destination, files, progress)
+        _warn_of_next_run(job, destination.name, progress)
         return files
     progress.warn(
         f"{destination.name}: passed over {passed_over} of the inputs found, since this is the output"
@@ -148,20 +148,16 @@ def _hint_at_directory(destination: Destination | None, files: list[InputFile], 
         )
 
 
-def _warn_of_next_run(job: Job, destination: Destination, files: list[InputFile], progress: Progress) -> None:
-    """Warn of an output that a later run on the same inputs would find among them."""
-    output = destination.name
-    if destination.is_stream:
-        return
-    named = set(job.inputs)
-    single = {file.name for file in files if file.name in named}
-    patterns = [name for name in job.inputs if name not in single]
-    pattern = find_pattern(patterns, output, is_directory=destination.is_directory)
-    if pattern is not None:
-        progress.warn(
-            f"{output}: lies in the input {pattern}, and a later run on that reads it too; choose an "
-            "output elsewhere"
-        )
+def _warn_of_next_run(job: Job, output: str, progress: Progress) -> None:
+    """Warn of an output in a folder, or below a prefix, that is an input: a later run on that would find it there."""
+    target, *roots = real_names([output, *job.inputs])
+    for name, root in zip(job.inputs, roots, strict=True):
+        below = target.removeprefix(root.rstrip("/") + "/")
+        if below != target and not any(map(is_hidden, below.split("/"))):
+            progress.warn(
+                f"{output}: lies in the input {name}, and a later run on that reads it too; choose an output elsewhere"
+            )
+            return
 
 
 _NAME = f"inputs-{__version__}.pickle"

@@ -177,7 +177,8 @@ WARNINGS: list[tuple[str, str]] = [
     ("folder/a.txt -o f/ --shards 12", "2 of 12 shards are empty, as there are 10 records"),
     ("one.txt -o g/ --shards 2", "1 of 2 shards is empty, as there is 1 record\n"),
     ("folder -o folder/out/", "a later run on that reads it too"),
-    ("folder/*.txt -o folder/out.txt", "a later run on that reads it too"),
+    ("folder -o folder/.out/", ""),
+    ("folder/*.txt -o folder/out.txt", ""),
     ("folder/a.txt -o folder/c.txt", ""),
 ]
 

@@ -10,7 +10,7 @@ from functools import cached_property
 from statistics import median
 from typing import TYPE_CHECKING
 
-from recshuf.errors import MissingBucketError, OutputError, OutputExistsError, UsageError
+from recshuf.errors import OutputError, OutputExistsError, UsageError
 from recshuf.job.report import UploadReport
 from recshuf.output import Destination
 from recshuf.output.objects.log import ObjectLog, ObjectResults
@@ -62,7 +62,7 @@ class ObjectDestination(Destination):
         self.temp_dir = temp_dir
         self._workers, self._warn = workers, warn
         self._limits = self._limit_uploads(memory_bytes)
-        self.is_directory = wants_shards or url.key.endswith("/") or self._has_objects_below()
+        self.is_directory = wants_shards or url.key.endswith("/") or any(self.bucket.list(f"{url.key}/"))
         self.keys = OutputKeys(url, self.is_directory, parts)
 
     @cached_property
@@ -74,12 +74,6 @@ class ObjectDestination(Destination):
         bucket = open_bucket(self._url, self._options, OutputKeys(self._url, is_directory=False).journal)
         bucket.requests.warn_late = self._warn
         return bucket
-
-    def _has_objects_below(self) -> bool:
-        try:
-            return any(True for _ in self.bucket.list(f"{self._url.key}/"))
-        except OutputError as error:  # names the prefix, which nobody has given
-            raise type(error)(str(error).replace(f"{self.name}/:", f"{self.name}:", 1)) from error
 
     def _limit_uploads(self, memory_bytes: int) -> UploadLimits:
         return UploadLimits.within(memory_bytes // 4, self._workers)
@@ -179,18 +173,6 @@ class Remains:
         self._sets: list[str] = []
 
     def find(self) -> bool:
-        try:
-            return self._find()
-        except MissingBucketError as error:
-            raise MissingBucketError(f"{str(error).partition(';')[0]}; check the name") from error
-        except OutputError as error:
-            # Its requests are about prefixes that the user did not give; an error of the whole bucket names that.
-            place, _, problem = str(error).partition(": ")
-            if not place.startswith(self._keys[0].show("")):
-                raise
-            raise OutputError(f"{self._url}: {problem}") from error
-
-    def _find(self) -> bool:
         sets = f"{self._keys[1].prefix}{PILES_PREFIX}"
         self._sets = [one.key for one in self._bucket.list(sets)]
         self._log.load()

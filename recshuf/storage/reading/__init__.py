@@ -21,6 +21,7 @@ from recshuf.storage.reading.local import (
     find_partitions,
     is_hidden,
     opener_of,
+    real_names,
     refuse_table,
 )
 from recshuf.storage.requests import compare_weakly
@@ -200,27 +201,6 @@ def _find_tables(names: Iterable[str], begin: int) -> Iterator[tuple[str, str]]:
                     yield name[:begin] + "".join(f"{part}/" for part in parts[:index]), kind
 
 
-def find_pattern(patterns: Iterable[str], output: str, *, is_directory: bool) -> str | None:
-    """Return the folder, prefix or pattern of the inputs that a new output falls in; None if it falls in none.
-
-    Of `patterns`, those that are one object are left out. `is_directory` tells whether a URL is a prefix for shards.
-    """
-    if not is_url(output):
-        return local.find_pattern([pattern for pattern in patterns if not is_url(pattern)], output)
-    target = output.rstrip("/")
-    written = f"{target}/shard" if is_directory else target
-    for pattern in filter(is_url, patterns):
-        url = Url.parse(pattern)
-        prefix = _prefix_of(url)
-        is_within = target.startswith(str(prefix))
-        if not is_within and glob.has_magic(url.key):
-            prefix, rest = _split_glob(url)
-            is_within = written.startswith(str(prefix)) and any(_match_all([written], prefix, rest))
-        if is_within and not _is_left_out(target.removeprefix(str(prefix))):
-            return pattern
-    return None
-
-
 def check_unchanged(files: Iterable[InputFile]) -> None:
     """Check that no input has changed since it was listed; of objects with an ETag, every read checks that."""
     for file in (one for each in files for one in each.files):
@@ -243,13 +223,15 @@ def check_unchanged(files: Iterable[InputFile]) -> None:
 
 def leave_out_output(files: list[InputFile], patterns: Sequence[str], output: str) -> list[InputFile]:
     """Return the inputs outside the output, which may be missing. Inputs that were named stay; if the output was named, all stay."""
-    if not is_url(output):
-        return local.leave_out_output(files, patterns, output)
-    target = output.rstrip("/")
-    if target in {pattern.rstrip("/") for pattern in patterns}:
+    if not is_url(output) and not os.path.lexists(output):
         return files
+    target, *named = real_names([output, *patterns])
+    if target in named:
+        return files
+    below, kept = f"{target.rstrip('/')}/", set(named)
+    places = real_names(file.name for file in files)
     return [
         file
-        for file in files
-        if file.name in patterns or (file.name != target and not file.name.startswith(f"{target}/"))
+        for file, place in zip(files, places, strict=True)
+        if place in kept or not f"{place}/".startswith(below)
     ]

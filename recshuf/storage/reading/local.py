@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 
 from recshuf.errors import DirectoryInputError, InputError, UsageError
 from recshuf.interfaces import InputFile, Stamp
+from recshuf.storage import is_url
 from recshuf.storage.reading.choosing import choose_files, natural_key
 from recshuf.system.files import bytes_of, drop_pages, find_descriptor
 
@@ -210,9 +211,12 @@ def name_stdin() -> InputFile:
 
 
 def real_names(names: Iterable[str]) -> Iterator[str]:
-    """Yield the absolute path of each file with all links followed, those of a folder once for all its files."""
+    """Yield the absolute path of each file with all links followed, those of a folder once for all its files; URLs without a slash at the end."""
     folders: dict[str, str] = {}
     for name in names:
+        if is_url(name):
+            yield name.rstrip("/")
+            continue
         folder, last = os.path.split(name)
         if last in ("", ".", "..") or os.path.islink(name):  # noqa: PTH114 - thousands of times
             yield os.path.realpath(name)
@@ -220,37 +224,6 @@ def real_names(names: Iterable[str]) -> Iterator[str]:
         if folder not in folders:
             folders[folder] = os.path.realpath(folder)
         yield os.path.join(folders[folder], last)  # noqa: PTH118 - see above
-
-
-def leave_out_output(files: list[InputFile], patterns: Iterable[str], output: str | Path) -> list[InputFile]:
-    """Return the inputs outside the output, which may be missing. Inputs that were named stay; if the output was named, all stay."""
-    if not os.path.lexists(output):
-        return files
-    target, named = os.path.realpath(output), set(real_names(patterns))
-    if target in named:
-        return files
-    below = os.path.join(target, "")  # noqa: PTH118 - ends with a slash, also if it is the root
-    return [
-        file
-        for file, name in zip(files, real_names(file.name for file in files), strict=True)
-        if file.opener or name in named or (name != target and not name.startswith(below))
-    ]
-
-
-def find_pattern(patterns: Iterable[str], output: str | Path) -> str | None:
-    """Return the directory or glob of the inputs that a new file or folder `output` falls in; None if it falls in none."""
-    target = Path(os.path.realpath(output))
-    for pattern in patterns:
-        folder = Path(os.path.realpath(pattern))
-        if folder.is_dir():
-            is_within = folder in target.parents
-            below = target.relative_to(folder).parts if is_within else ()
-        else:
-            is_within = glob.has_magic(pattern) and target.match(str(folder))
-            below = (target.name,)
-        if is_within and not any(map(is_hidden, below)):
-            return pattern
-    return None
 
 
 def expand_input(pattern: str, rules: NameRules, warn: Callable[[str], None]) -> list[InputFile]:

@@ -4,8 +4,7 @@ An object is fetched in segments. A read that continues a segment makes the next
 `PART_BYTES`; from there on, the following ones are fetched ahead. Other reads fetch `UNIT_BYTES`.
 
 Of ranges that will be read in order, two segments each fit in memory: the one that is read, and the next. A segment that
-has been read to its end is the first to be dropped. Large segments do not displace small ones, which hold headers, footers
-and indexes, as long as those take little memory: each would cost another request when its object is opened again.
+has been read to its end is the first to be dropped.
 """
 
 from __future__ import annotations
@@ -39,8 +38,6 @@ _AHEAD_PARTS = 2
 """Segments in flight behind the one that is read."""
 WORKER_BYTES = 128 << 20
 """Memory for segments, for each worker."""
-_SMALL_SHARE = 16
-"""Small segments have one part in so many of the memory to themselves."""
 _GROWTH = 4
 _LARGE_BYTES = 2 << 20
 """A read of so many bytes is taken for one of many in order."""
@@ -62,29 +59,18 @@ class Segment:
     def size(self) -> int:
         return self.end - self.begin
 
-    @property
-    def is_small(self) -> bool:
-        """Whether it has about the bytes that a request takes at least."""
-        return self.size <= UNIT_BYTES
-
-
-_Order = OrderedDict[Segment, "SegmentedObject"]
-"""Segments with their objects, the one to be dropped next first."""
-
 
 class SegmentCache:
     """The segments of all objects of a run; those that were used least recently are dropped."""
 
     def __init__(self, most_bytes: int, workers: int) -> None:
-        self._most_small_bytes = most_bytes // _SMALL_SHARE
-        self.reader_bytes = (most_bytes - self._most_small_bytes) // workers
-        """Memory for large segments of each of the threads."""
+        self.reader_bytes = most_bytes // workers
+        """Memory for segments of each of the threads."""
         self.part_bytes = max(UNIT_BYTES, min(PART_BYTES, self.reader_bytes // 4))
         """Most bytes of a segment."""
         self._most_bytes = most_bytes
-        self._small: _Order = OrderedDict()
-        self._large: _Order = OrderedDict()
-        self._small_bytes = 0
+        self._order: OrderedDict[Segment, SegmentedObject] = OrderedDict()
+        """The one to be dropped next is the first."""
         self.held_bytes = 0
         self._pool = TransientPool(max(8, min(32, 4 * workers)), "ranges")
         self.lock = threading.RLock()
@@ -94,35 +80,22 @@ class SegmentCache:
         """Return a new segment, whose request waits for its turn; call with `lock` held."""
         segment = Segment(begin, end, self._pool.submit(partial(owner.fetch, begin, end)), end - begin)
         while self.held_bytes and self.held_bytes + segment.size > self._most_bytes:
-            self._drop_one()
-        self._find_order(segment)[segment] = owner
-        self._count(segment, 1)
+            dropped, other = self._order.popitem(last=False)
+            self.held_bytes -= dropped.size
+            other.drop(dropped)
+        self._order[segment] = owner
+        self.held_bytes += segment.size
         return segment
-
-    def _drop_one(self) -> None:
-        keeps_small = self._large and self._small_bytes <= self._most_small_bytes
-        dropped, owner = (self._large if keeps_small else self._small or self._large).popitem(last=False)
-        self._count(dropped, -1)
-        owner.drop(dropped)
 
     def forget(self, segment: Segment) -> None:
         """Give up the memory of a segment; call with `lock` held."""
-        if self._find_order(segment).pop(segment, None) is not None:
-            self._count(segment, -1)
+        if self._order.pop(segment, None) is not None:
+            self.held_bytes -= segment.size
 
     def touch(self, segment: Segment, *, is_last: bool = True) -> None:
-        """Let a segment be the last one of its kind to be dropped, or the first; call with `lock` held."""
-        order = self._find_order(segment)
-        if segment in order:
-            order.move_to_end(segment, is_last)
-
-    def _find_order(self, segment: Segment) -> _Order:
-        return self._small if segment.is_small else self._large
-
-    def _count(self, segment: Segment, sign: int) -> None:
-        self.held_bytes += sign * segment.size
-        if segment.is_small:
-            self._small_bytes += sign * segment.size
+        """Let a segment be the last one to be dropped, or the first; call with `lock` held."""
+        if segment in self._order:
+            self._order.move_to_end(segment, is_last)
 
 
 class SegmentedObject:

@@ -140,7 +140,9 @@ class AzureBucket(Bucket):
             return error  # type: ignore[no-any-return] # it is one
         code = str(getattr(error.error_code, "value", error.error_code) or "")
         if code == "ContainerNotFound":
-            return MissingBucketError(f"az://{self.bucket}: there is no such container; create it first")
+            return MissingBucketError(
+                f"az://{self.bucket}: there is no such container; check the name, or create it"
+            )
         if code in _CONFLICTS or error.status_code == 412:
             return Conflict(name)
         if code in _LOST:

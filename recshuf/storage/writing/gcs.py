@@ -238,7 +238,9 @@ class GcsBucket(Bucket):
         if reply.ok or reply.status_code in accepted:
             return reply
         if reply.status_code == 404:
-            raise MissingBucketError(f"gs://{self.bucket}: there is no such bucket; create it first")
+            raise MissingBucketError(
+                f"gs://{self.bucket}: there is no such bucket; check the name, or create it"
+            )
         raise Answer(reply.status_code, _find_message(reply))
 
     def _call(self, key: str, request: Callable[[], T]) -> T:

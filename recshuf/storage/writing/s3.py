@@ -226,7 +226,9 @@ class S3Bucket(Bucket):
         if code == "NoSuchUpload":
             return MissingUpload(name)
         if code == "NoSuchBucket":
-            return MissingBucketError(f"s3://{self.bucket}: there is no such bucket; create it first")
+            return MissingBucketError(
+                f"s3://{self.bucket}: there is no such bucket; check the name, or create it"
+            )
         if code == CUT_REPLY:
             return ConnectionError("its replies are cut short")
         return Answer(status, message.rstrip("."), OTHER_REGION[0] if status in REDIRECTS else code)

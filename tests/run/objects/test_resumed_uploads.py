@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from contextlib import nullcontext, suppress
 from functools import partial
@@ -331,17 +332,16 @@ def test_clean_removes_a_commit_that_nobody_can_complete(bucket: AnyBucket, sour
     check_whole(bucket, {"out.txt": b"precious"})
 
 
-def test_clean_names_the_url_that_was_given_in_its_errors(s3_bucket: AnyBucket, call: Run):
-    """Whatever was asked."""
+def test_clean_names_what_it_has_asked_for_in_its_errors(s3_bucket: AnyBucket, call: Run):
     for spared in range(4):
         s3_bucket.proxy.clear()
         s3_bucket.proxy.call("", lambda: None, times=spared)
         s3_bucket.proxy.answer("", *s3_bucket.refusal[:2], times=10**6)
         told = call("clean", f"{s3_bucket.url}/out/").stderr.decode()
-        assert f" {s3_bucket.url}/out/: the credentials have expired" in told, spared
+        assert re.search(rf" {s3_bucket.url}/\S*out\S*: the credentials have expired", told), spared
     s3_bucket.proxy.clear()
     told = call("clean", "s3://no-such-bucket/out/").stderr.decode()
-    assert told.endswith(" s3://no-such-bucket: there is no such bucket; check the name\n")
+    assert told.endswith(" s3://no-such-bucket: there is no such bucket; check the name, or create it\n")
     for url in ("data/out/", "http://b/out/", "s3://b", "ftp://b/c"):
         refused = call("clean", url)
         assert refused.returncode == 2

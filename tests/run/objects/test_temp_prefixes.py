@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tests.support.objects.object_outputs import AnyBucket, Output
     from tests.support.objects.object_server import Bucket
 
-MISSING = r"^\w+://no-such-bucket: there is no such (bucket|container); create it first$"
+MISSING = r"^\w+://no-such-bucket: there is no such (bucket|container); check the name, or create it$"
 
 
 def miss(bucket: AnyBucket) -> str:

@@ -13,7 +13,7 @@ from recshuf.errors import InputError, MissingInputError
 from recshuf.formats.folders import NameRules
 from recshuf.interfaces import Stamp
 from recshuf.storage import StorageOptions
-from recshuf.storage.reading import InputLister, find_pattern, leave_out_output
+from recshuf.storage.reading import InputLister, leave_out_output
 from recshuf.storage.reading.objects import Stores
 from recshuf.storage.requests import Entry, Requests
 from tests.support.effort import examples
@@ -220,23 +220,3 @@ def test_a_pattern_of_a_url_gives_what_that_of_a_path_gives(folder: Path, parts:
     found = match_names(f"{folder}/", pattern)
     assert found == match_names(ROOT, pattern)
     assert found is None or len(set(found)) == len(found)
-
-
-@settings(max_examples=examples(400))
-@given(
-    parts=st.lists(st.sampled_from(PARTS), max_size=4),
-    end=st.sampled_from(["", "/"]),
-    output=st.sampled_from(("out", "s/out", "s/t/out", "t/_out", ".h/out", "in", "s/a.txt")),
-    is_directory=st.booleans(),
-)
-def test_an_output_falls_in_the_patterns_that_would_list_it(
-    parts: list[str], end: str, output: str, is_directory: bool
-):
-    pattern = "/".join(parts) + end
-    assume(pattern not in SHORT_NAMES)
-    # Its suffix is not known.
-    written = f"{output}/shard" if is_directory else output
-    found = match_names(ROOT, pattern, [written]) or []
-    asked = ROOT + pattern if pattern else ROOT.rstrip("/")
-    falls = find_pattern([asked], ROOT + output + "/" * is_directory, is_directory=is_directory)
-    assert (falls == asked) == (written in found)

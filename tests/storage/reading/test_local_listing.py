@@ -16,7 +16,7 @@ from recshuf.formats.folders import NameRules
 from recshuf.storage import StorageOptions
 from recshuf.storage.reading import InputLister, leave_out_output
 from recshuf.storage.reading.choosing import natural_key
-from recshuf.storage.reading.local import find_pattern, real_names
+from recshuf.storage.reading.local import real_names
 from recshuf.storage.reading.objects import Stores
 
 if TYPE_CHECKING:
@@ -81,23 +81,6 @@ def test_any_names_have_a_natural_order(names: list[str]):
     found = sorted(names, key=natural_key)
     assert sorted(found, key=natural_key) == found
     assert sorted(found) == sorted(names)
-
-
-def test_pattern_that_an_output_falls_in():
-    make("d/a.txt", "d/e/a.txt", "d2/a.txt")
-    for patterns, output, found in (
-        (["d"], "d/out", "d"),
-        (["a", "d/"], "d/e/out", "d/"),
-        (["d"], "d/_out", None),
-        (["d"], "d/.out/x", None),
-        (["d"], "out", None),
-        (["d"], "d2/out", None),
-        (["d/*.txt"], "d/out.txt", "d/*.txt"),
-        (["d/*.txt"], "d/e/out.txt", None),
-        (["d/*.txt"], "d/out.jsonl", None),
-        (["d/a.txt"], "d/out.txt", None),
-    ):
-        assert find_pattern(patterns, output) == found
 
 
 def test_odd_names_are_files_before_they_are_patterns():

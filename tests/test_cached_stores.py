@@ -20,7 +20,7 @@ import pytest
 import recshuf
 from recshuf.errors import InputError, OutputError, PileError, UsageError
 from recshuf.piles.kept.upkeep import drop_store
-from recshuf.run.stores import cached_store
+from recshuf.run.stores import new_stores
 from tests.support.formats.format_tools import find_open_files
 from tests.support.stores.small_stores import ids_of
 
@@ -67,7 +67,7 @@ def test_epoch_0_is_the_shuffle_of_the_files(data: Path) -> None:
 
 def test_the_store_is_taken_again_while_nothing_changes(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = open_loader(data, memory="100MB")
-    monkeypatch.setattr(cached_store, "scatter_store", None)
+    monkeypatch.setattr(new_stores, "scatter_store", None)
     again = open_loader(data, epoch=1, columns=["id", "_id"], output="arrow", workers=1)
     assert again.state_dict()["store"] == first.state_dict()["store"]
     assert len(list_stores()) == 1
@@ -229,7 +229,7 @@ def test_a_file_that_comes_while_the_store_is_made_is_an_error_that_leaves_no_st
     data: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     """Else a store of two files would have the name of the store of one, or the other way round."""
-    whole = cached_store.scatter_store
+    whole = new_stores.scatter_store
 
     def scatter(*given: Any) -> None:
         if moment == "before":
@@ -239,7 +239,7 @@ def test_a_file_that_comes_while_the_store_is_made_is_an_error_that_leaves_no_st
             pq.write_table(pa.table({"id": [50]}), data / "b.parquet")
 
     with monkeypatch.context() as patch:
-        patch.setattr(cached_store, "scatter_store", scatter)
+        patch.setattr(new_stores, "scatter_store", scatter)
         with pytest.raises(InputError, match="the inputs changed while they were read; run again"):
             open_loader("data")
     assert list_stores() == []

@@ -15,7 +15,7 @@ from recshuf.api import listen, speak_batches
 from recshuf.errors import ConversionError, UsageError
 from recshuf.formats import TABLES
 from recshuf.job.arguments import list_paths, make_job, parse_place
-from recshuf.job.features import SplitFiles, check_shares
+from recshuf.job.features import SplitFiles
 from recshuf.job.job import Epoch
 from recshuf.job.options import (
     OPTIONS,
@@ -141,7 +141,7 @@ def scatter(
     inputs: Inputs,
     store: str | os.PathLike[str],
     *,
-    split: Mapping[str, float | str] | None = None,
+    split: str | Mapping[str, float | str] | None = None,
     split_by: Names | None = None,
     split_seed: int | None = None,
     progress: Progress | bool | None = None,
@@ -158,7 +158,7 @@ def scatter(
     store
         Folder of the store, or URL of s3://, gs:// or az://; it must not exist.
     split
-        Shares of the records by name, numbers or text such as ``"1/3"``, which add up to 1. Each becomes a store of this name
+        Shares of the records by name, numbers or text such as ``"1/3"``, which add up to 1, or all as one text. Each becomes a store of this name
         in the folder or prefix `store`. Counts are exact, and every choice of so many records is equally likely, unless ``split_by`` is
         given. Inputs whose files do not tell how many records they hold are read twice. Default: one store.
     split_by, split_seed
@@ -167,15 +167,13 @@ def scatter(
         See `recshuf.ScatterOptions`.
     """
     refuse_unknown(options, ScatterOptions)
-    shares = None if split is None else check_shares(split)
-    parts = {"split": shares, "split_by": split_by, "split_seed": split_seed}
+    parts = {"split": split, "split_by": split_by, "split_seed": split_seed}
     job = make_job(inputs, None, cast("Options", options | parts))
     # Parts are stores, and no keys: nothing else of the job is other than that of one store.
     feature, job = job.feature, replace(job, feature=None)
     choose_allocators(job.memory_bytes)
     from recshuf.piles.kept.places import open_place
-    from recshuf.run.stores.scatter_store import scatter_store
-    from recshuf.run.stores.split_store import scatter_split
+    from recshuf.run.stores.new_stores import scatter_split, scatter_store
 
     place = open_place(parse_place("store", store), job.storage)
     with listen(progress) as listener:
@@ -195,7 +193,7 @@ def cache_store(
     refuse_unknown(options, ScatterOptions)
     job = make_job(inputs, None, cast("Options", options))
     choose_allocators(job.memory_bytes)
-    from recshuf.run.stores.cached_store import find_or_scatter
+    from recshuf.run.stores.new_stores import find_or_scatter
 
     with listen(progress) as listener:
         return find_or_scatter(job, parse_place("cache", cache), listener)

@@ -114,11 +114,9 @@ def _run_scatter(
     check_quarantine(options["on_bad_record"], [report, options["schema"]])
     from recshuf.api import runs
     from recshuf.audit.reports.text import scatter_summary
-    from recshuf.job.features import parse_shares
 
-    shares = None if split is None else parse_shares(split)
     done = runs.scatter(
-        inputs, store, split=shares, progress=choose_progress(quiet), overwrite=overwrite, **options
+        inputs, store, split=split, progress=choose_progress(quiet), overwrite=overwrite, **options
     )
     for part in () if quiet else done.parts or (done,):
         say(scatter_summary(part))

@@ -47,17 +47,14 @@ def parse_shares(text: str) -> dict[str, str]:
                 "train=0.99,val=0.01"
             )
         shares[name] = share
-    if not 1 < len(shares) <= _MOST:
-        raise UsageError(
-            f"--split: the number of shares is {len(shares)}; give 2 to {_MOST}, such as train=0.99,val=0.01"
-        )
     return shares
 
 
-def check_shares(shares: Any) -> dict[str, Fraction]:
+def check_shares(given: Any) -> dict[str, Fraction]:
+    shares = parse_shares(given) if isinstance(given, str) else given
     if not isinstance(shares, Mapping) or not 1 < len(shares) <= _MOST:
         raise UsageError(
-            f"--split: {shares!r} is no split; give 2 to {_MOST} shares by name, such as {{'train': 0.99, 'val': 0.01}}"
+            f"--split: {shares!r:.80} is no split; give 2 to {_MOST} shares by name, such as train=0.99,val=0.01"
         )
     for name in shares:
         if not isinstance(name, str) or not is_plain_name(name):
@@ -243,8 +240,7 @@ def _choose_order(order: str | None) -> GroupOrder:
 
 
 def _choose_split(options: Options) -> SplitFiles:
-    given = options["split"]
-    shares = check_shares(parse_shares(given) if isinstance(given, str) else given)
+    shares = check_shares(options["split"])
     if options["head_count"] is not None:
         raise UsageError(
             "--head-count: not with --split, whose parts are samples themselves; leave one of them out"

@@ -32,13 +32,13 @@ PILES_PREFIX = "recshuf-piles-"
 """Prefix of the last part of the path or URL."""
 
 
-def refuse_missing(tasks: Sequence[object]) -> UsageError:
+def refuse_missing(tasks: Sequence[int]) -> UsageError:
     """Return the error of a task for others that it needs, and that are not done, of many the first.
 
-    >>> str(refuse_missing(["task 3", "task 5"])).partition(":")[0], str(refuse_missing(range(9))).partition(":")[0]
-    ('task 3, task 5', '0, 1, 2, 3, 4 and 4 more')
+    >>> str(refuse_missing([3, 5])).partition(":")[0], str(refuse_missing(range(7))).partition(":")[0]
+    ('task 3, task 5', 'task 0, task 1, task 2, task 3, task 4 and 2 more')
     """
-    few = ", ".join(map(str, tasks[:5]))
+    few = ", ".join(f"task {number}" for number in tasks[:5])
     named = few if len(tasks) <= 5 else f"{few} and {len(tasks) - 5} more"
     return UsageError(f"{named}: not done; run recshuf task with these numbers, then this one")
 
@@ -218,7 +218,7 @@ def find_results(tasks: TaskResults, run_id: str, numbers: Iterable[int]) -> dic
 
 def read_results(tasks: TaskResults, run_id: str, numbers: range) -> dict[int, Any]:
     found = find_results(tasks, run_id, numbers)
-    missing = [f"task {number}" for number, result in found.items() if result is None]
+    missing = [number for number, result in found.items() if result is None]
     if missing:
         raise refuse_missing(missing)
     return found

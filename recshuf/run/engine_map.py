@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack, closing
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from recshuf.errors import OutputError, PileError
@@ -14,7 +14,7 @@ from recshuf.output.entries import FinishedShard, find_sets, find_shards
 from recshuf.output.run_log import TaskResults, find_results, name_result, refuse_missing
 from recshuf.run.scatter_pass import check_set, scatter
 from recshuf.run.shards import Bounds, find_unchanged, gather
-from recshuf.run.task import RunAddress, Task, run_task
+from recshuf.run.task import RunAddress, run_task
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Sequence
@@ -138,27 +138,23 @@ class TaskMap(LocalMap):
         lacking = [number for number, result in found.items() if result is None]
         if lacking:
             job = self._run.job.share(len(lacking))
-            missing = [Task(self._find_address(job), number) for number in lacking]
-            with closing(self._run_tasks(missing, job)) as results:
+            with closing(self._run_tasks(lacking, job)) as results:
                 for result in results:
                     found[result["task"]] = result
                     self._report(result["entries"])
         return [entry for number in numbers for entry in found[number]["entries"]]
 
-    def _run_tasks(self, tasks: Sequence[Task], job: Job) -> Generator[dict[str, Any]]:
-        """Yield the result of each task in order of completion."""
-        engine = job.options["engine"]
-        if engine in (None, LOCAL):  # each has threads of its own
-            yield from map(run_task, tasks)
-        elif engine == "tasks":
-            raise refuse_missing(tasks)
-        else:
-            yield from self._engine.run(run_task, tasks, job.processes)
-
-    def _find_address(self, job: Job) -> RunAddress:
-        """Return where tasks find the run, and what each may use, as its job has it."""
+    def _run_tasks(self, numbers: Sequence[int], job: Job) -> Generator[dict[str, Any]]:
+        """Yield the result of each task in order of completion; each may use what the job has."""
         header, share = self._header, (job.memory_bytes, job.workers, job.processes)
-        return RunAddress(self._results.address, header.output, header.id, *share, header.storage)
+        address = RunAddress(self._results.address, header.output, header.id, *share, header.storage)
+        engine, run = job.options["engine"], partial(run_task, address)
+        if engine in (None, LOCAL):  # each has threads of its own
+            yield from map(run, numbers)
+        elif engine == "tasks":
+            raise refuse_missing(numbers)
+        else:
+            yield from self._engine.run(run, numbers, job.processes)
 
     def _report(self, entries: list[dict[str, Any]]) -> None:
         found: list[SealedSet | FinishedShard] = [*find_sets(entries), *find_shards(entries).values()]

@@ -246,7 +246,6 @@ class RayEngine:
     ) -> Generator[Result, None, None]:
         pack = self._ray.cloudpickle.dumps
         remote = self._ray.remote(_carry(pack(function))).options(
-            name=function.__name__,
             num_cpus=self._cores,
             max_retries=_MOST_RETRIES,
             scheduling_strategy="SPREAD",

@@ -55,25 +55,14 @@ def _open_objects(run: RunAddress) -> TaskResults:
     return ObjectResults.open(run.tasks, run.storage, run.output)
 
 
-class Task(NamedTuple):
-    """A task of a run."""
-
-    run: RunAddress
-    number: int
-
-    def __str__(self) -> str:
-        return f"task {self.number}"
-
-
-def run_task(task: Task) -> dict[str, Any]:
+def run_task(run: RunAddress, number: int) -> dict[str, Any]:
     """Run a task, and return its result, which is then in the folder of results. If it has been run, return that result."""
-    results = task.run.open_tasks()
-    result: dict[str, Any] | None = results.read(name_result(task.run.run_id, task.number))
+    result: dict[str, Any] | None = run.open_tasks().read(name_result(run.run_id, number))
     if result is not None:
         return result
     # The work imports Arrow, which reads its settings then.
-    choose_allocators(task.run.memory_bytes)
-    return do_work(_join(task.run), task.number)
+    choose_allocators(run.memory_bytes)
+    return do_work(_join(run), number)
 
 
 @lru_cache(maxsize=1)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import secrets
 import threading
-import time
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,15 +15,13 @@ from recshuf.errors import (
     BadRecordError,
     ConversionError,
     InputError,
-    OutputExistsError,
     UsageError,
-    UsedNameError,
 )
 from recshuf.formats import list_formats, load_format
 from recshuf.formats.stored import TableForm, pack_source
 from recshuf.job.plan import Costs, Cut, Plan, sum_known
 from recshuf.job.planner import make_plan
-from recshuf.job.report import DownloadReport, FileReport, Progress, ScatterReport
+from recshuf.job.report import DownloadReport, FileReport, ScatterReport
 from recshuf.job.sizing import assign_sets, choose_kept_set_bytes, count_piles, divide_kept
 from recshuf.piles.division import CutStore, SplitStore
 from recshuf.piles.kept.places import open_new_sets
@@ -34,9 +30,8 @@ from recshuf.piles.layout import StorePlan
 from recshuf.records.arrays import find_nulls
 from recshuf.records.key_makers import PositionKeys
 from recshuf.records.provenance import PROVENANCE_BYTES, extend_schema, pack_provenance
-from recshuf.run.inputs import Inputs, list_inputs
 from recshuf.run.open_run import open_quarantine
-from recshuf.run.resolve import find_limits, plan_in_group, resolve_inputs
+from recshuf.run.resolve import find_limits, plan_in_group
 from recshuf.run.scatter import Scatter, ScatterTask
 from recshuf.storage.reading.objects import list_requests
 from recshuf.system.paths import real_path
@@ -49,11 +44,13 @@ if TYPE_CHECKING:
 
     from recshuf.interfaces import BadRecords, Decoder, Source
     from recshuf.job.job import Job
+    from recshuf.job.report import Progress
     from recshuf.output.quarantine import Quarantine
     from recshuf.piles.kept.place import StorePlace
     from recshuf.piles.sealed_set import SealedSet
     from recshuf.records.digests import InputCounts
     from recshuf.records.value_keys import PartFinder
+    from recshuf.run.inputs import Inputs
 
 
 class FormObserver:
@@ -150,38 +147,6 @@ class ScatteredSets:
         """Keep what was set aside: the sets are committed."""
         if self.quarantine is not None:
             self.quarantine.settle()
-
-
-def scatter_store(job: Job, place: StorePlace, progress: Progress) -> ScatterReport:
-    """Scatter the inputs of a job into a new store.
-
-    On an error nothing of it can be seen.
-    """
-    started = time.perf_counter()
-    if place.find() is not None:
-        raise _explain_existing(place.name)
-    place.check_free()
-    inputs = resolve_inputs(job, list_inputs(job, None, progress), progress)
-    part = make_part(job, inputs, job.options["seed"], place)
-    first = part.snapshot
-    try:
-        with place.hold_name(SCATTER_NAME), ExitStack() as cleanup:
-            (made,) = scatter_sets(job, inputs, [part], SCATTER_NAME, (), progress, cleanup)
-            found = place.create(fill_snapshot(first, made, job))
-            made.settle()
-    except UsedNameError:  # another process has made it meanwhile
-        raise _explain_existing(place.name) from None
-    if found.store != first.store:
-        raise OutputExistsError(
-            f"{place.name}: another process made a pile store of this name; choose another name"
-        )
-    return describe_scatter(place.name, found, made, time.perf_counter() - started)
-
-
-def _explain_existing(store: str) -> OutputExistsError:
-    return OutputExistsError(
-        f"{store}: is a pile store already; choose another name, or delete it with recshuf store drop {quote(store)}"
-    )
 
 
 def fill_snapshot(first: Snapshot, made: ScatteredSets, job: Job) -> Snapshot:

@@ -15,7 +15,7 @@ from recshuf.errors import OutputError, OutputExistsError, RecshufError, UsageEr
 from recshuf.piles.kept import folder
 from recshuf.piles.kept.folder import StoreFolder
 from recshuf.piles.kept.upkeep import drop_store, verify_store
-from recshuf.run.stores import scatter_store
+from recshuf.run.stores import new_stores
 from recshuf.system.locks import lock_existing
 from tests.support.effort import mostly_slow
 from tests.support.stores.small_stores import list_all, write
@@ -148,14 +148,14 @@ def test_an_update_changes_only_the_store_that_it_opened(tmp_path: Path, inputs:
 def test_a_scatter_into_a_store_that_another_has_made_meanwhile_says_so(
     tmp_path: Path, inputs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store, resolve = tmp_path / "store", scatter_store.resolve_inputs
+    store, resolve = tmp_path / "store", new_stores.resolve_inputs
 
     def overtaken(*args: Any) -> Any:
-        monkeypatch.setattr(scatter_store, "resolve_inputs", resolve)
+        monkeypatch.setattr(new_stores, "resolve_inputs", resolve)
         recshuf.scatter(inputs, store)
         return resolve(*args)
 
-    monkeypatch.setattr(scatter_store, "resolve_inputs", overtaken)
+    monkeypatch.setattr(new_stores, "resolve_inputs", overtaken)
     with pytest.raises(OutputExistsError, match="store: is a pile store already"):
         recshuf.scatter(inputs, store)
     assert verify_store(store, lambda *_: None) == 10

@@ -9,6 +9,7 @@ import json
 import os
 import secrets
 from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 
 _FORMATS = ("--format", "--to")
 _FORMAT = 4
-_MOST_SHOWN = 5
 
 
 def damaged_plan() -> UsageError:
@@ -163,10 +163,9 @@ class Header:
             for name, version in after.get(kind, {}).items():
                 self._compare(f"{word} {name}", before.get(kind, {}).get(name), version)
         olds, news = ([*one["inputs"], *one.get("companions", ())] for one in (before, after))
-        names = [[name for name, *_ in one] for one in (olds, news)]
-        if names[0] != names[1]:
-            same = len(os.path.commonprefix(names))  # noqa: RUF071 - of lists
-            self._compare("list of inputs", *(_show_names(one, same) for one in names))
+        names = zip_longest(*([name for name, *_ in one] for one in (olds, news)))
+        for number, (was, is_now) in enumerate(names, 1):
+            self._compare(f"input {number:,}", was, is_now)
         for old, new in zip(olds, news, strict=True):
             change = _unpack(new).find_change(_unpack(old))
             if change:
@@ -186,12 +185,11 @@ class Header:
         if before == now:
             return
         was, is_now = _show(before), _show(now)
+        option, since, anew = "--resume: ", "in the unfinished run", "start anew"
         if self.is_plan:
-            raise UsageError(
-                f"the {what} was {was} when the plan was made and is {is_now}; give it as before, or make the plan again"
-            )
+            option, since, anew = "", "when the plan was made", "make the plan again"
         raise UsageError(
-            f"--resume: the {what} was {was} in the unfinished run and is {is_now}; give it as before, or start anew"
+            f"{option}the {what} was {was} {since} and is {is_now}; give it as before, or {anew}"
         )
 
 
@@ -204,13 +202,6 @@ def _show(value: object) -> object:
     if isinstance(value, str):
         return value.replace("\n", ", ")  # a schema has a line for each field
     return "not given" if value is None else value
-
-
-def _show_names(names: list[str], same: int) -> str:
-    """Return a list of names; of a long one some behind those that are the same in another."""
-    if len(names) <= _MOST_SHOWN:
-        return str(names)
-    return f"{names[same : same + _MOST_SHOWN]} at {same + 1:,} of {len(names):,}"
 
 
 def make_header(run: Run, sets: str | None = None, tasks: TaskPlan | None = None) -> Header:

@@ -103,23 +103,26 @@ def join(header: Header, job: Job, destination: Destination | None) -> Run:
 @contextmanager
 def open_task_store(run: Run, prefix: str = "set", expected: float | None = None) -> Iterator[Store]:
     """Give a store for the sets of all tasks, or for a set whose name begins with `prefix`, and that is to hold so many records."""
-    store_plan = StorePlan(
-        run.plan.pile_count,
-        (expected,),
-        resident_bytes=0,
-        output_count=run.plan.output_count,
-        region_piles=run.plan.region_piles,
-        compression=run.plan.spill_compression,
-        adapts=run.job.options["spill_compression"] is None,
-        set_prefix=prefix,
-        syncs_sets=True,
-    )
-    codec = choose_codec(run.pile_schema)
+    plan = replace(_plan_store(run, (expected,), prefix), resident_bytes=0, syncs_sets=True)
     with (
         closing(open_sets(run.job, run.header.sets or "", run.plan.spilled_bytes)) as folder,
-        closing(Store(store_plan, codec, folder)) as store,
+        closing(Store(plan, choose_codec(run.pile_schema), folder)) as store,
     ):
         yield store
+
+
+def _plan_store(run: Run, set_sizes: tuple[float | None, ...], set_prefix: str | None) -> StorePlan:
+    plan = run.plan
+    return StorePlan(
+        plan.pile_count,
+        set_sizes,
+        plan.resident_bytes,
+        plan.output_count,
+        plan.region_piles,
+        plan.spill_compression,
+        run.job.options["spill_compression"] is None,
+        set_prefix,
+    )
 
 
 def begin_output(
@@ -348,21 +351,11 @@ def make_quarantine(inputs: Inputs, path: Path, folder: Path, name: str, cleanup
 
 def make_store(run: Run, folder: SetFolder, *, keeps_sets: bool) -> Store:
     """Return an empty pile store; with `keeps_sets`, a later run can adopt its sets."""
-    plan = run.plan
-    set_counts: list[list[int | None]] = [[] for _ in range(plan.set_count)]
-    for set_index, size in zip(plan.set_of_input, run.inputs.sizes, strict=True):
+    set_counts: list[list[int | None]] = [[] for _ in range(run.plan.set_count)]
+    for set_index, size in zip(run.plan.set_of_input, run.inputs.sizes, strict=True):
         set_counts[set_index].append(size.record_count)
-    store_plan = StorePlan(
-        plan.pile_count,
-        tuple(map(sum_known, set_counts)),
-        plan.resident_bytes,
-        plan.output_count,
-        plan.region_piles,
-        plan.spill_compression,
-        run.job.options["spill_compression"] is None,
-        "set" if keeps_sets else None,
-    )
-    return Store(store_plan, choose_codec(run.pile_schema), folder)
+    plan = _plan_store(run, tuple(map(sum_known, set_counts)), "set" if keeps_sets else None)
+    return Store(plan, choose_codec(run.pile_schema), folder)
 
 
 def _check_space(run: Run, scratch: Path) -> None:

@@ -69,13 +69,12 @@ class FileLog(RunLog):
         return [entry for entry in entries if entry is not None] if is_header(entries[0]) else []
 
     def note(self, entry: Entry) -> None:
-        """Do what `append` does, but raise an `OutputError` on failure."""
-        with naming_errors(str(self.path), self.path.parent):
-            self.append(entry)
-
-    def append(self, entry: Entry) -> None:
         text = format_line(entry)
-        with self._lock, os.fdopen(os.open(self.path, _APPEND, 0o666), "ab", buffering=0) as file:
+        with (
+            self._lock,
+            naming_errors(str(self.path), self.path.parent),
+            os.fdopen(os.open(self.path, _APPEND, 0o666), "ab", buffering=0) as file,
+        ):
             start = b"" if self._ends_well else self._mend(file)
             line = memoryview(start + text)
             self._ends_well = False

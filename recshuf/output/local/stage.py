@@ -237,7 +237,7 @@ class WorkFolder(Stage):
         else:
             sync(written)
         found = written.stat()
-        self.log.append({"commit": [found.st_dev, found.st_ino]})
+        self.log.note({"commit": [found.st_dev, found.st_ino]})
         if replaces_folder:
             _replace_folder(written, target, self.path / "old")
             return

@@ -145,7 +145,7 @@ def check_loader(
     """
     mix = check_number("--mix", mix, MAX_PILES, least=1)
     epoch = check_number("--epoch", epoch, MAX_EPOCH - 1)
-    from recshuf.piles.kept.places import open_place
+    from recshuf.piles.kept.stored import open_place
     from recshuf.train.check import check_epochs
 
     place = open_place(parse_place("store", store), parse_storage(endpoint_url, storage_options))

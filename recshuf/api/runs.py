@@ -172,7 +172,7 @@ def scatter(
     # Parts are stores, and no keys: nothing else of the job is other than that of one store.
     feature, job = job.feature, replace(job, feature=None)
     choose_allocators(job.memory_bytes)
-    from recshuf.piles.kept.places import open_place
+    from recshuf.piles.kept.stored import open_place
     from recshuf.run.stores.new_stores import scatter_split, scatter_store
 
     place = open_place(parse_place("store", store), job.storage)

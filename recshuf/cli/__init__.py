@@ -21,8 +21,8 @@ from recshuf.cli.commands import commands as group
 from recshuf.cli.options import is_verbose
 from recshuf.errors import AlreadyCompleteError, Interrupted, RecshufError, UsageError
 from recshuf.job.options import find_meant, flag_of
-from recshuf.system.messages import say
 from recshuf.system.paths import write_error
+from recshuf.system.units import say
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

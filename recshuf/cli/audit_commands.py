@@ -37,9 +37,8 @@ from recshuf.cli.result_files import (
 )
 from recshuf.errors import UsageError
 from recshuf.job.options import OrderOptions, VerifyOptions
-from recshuf.system.messages import one_line
 from recshuf.system.paths import real_path
-from recshuf.system.units import count_of, format_size
+from recshuf.system.units import count_of, format_size, one_line
 
 if TYPE_CHECKING:
     from pathlib import Path

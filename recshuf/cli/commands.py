@@ -43,7 +43,7 @@ from recshuf.cli.task_commands import clean_command, task_command
 from recshuf.errors import UsageError
 from recshuf.job.options import OPTIONS, flag_of
 from recshuf.storage import is_url
-from recshuf.system.messages import say
+from recshuf.system.units import say
 
 if TYPE_CHECKING:
     from recshuf.interfaces import Traits

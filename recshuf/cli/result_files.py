@@ -15,8 +15,8 @@ import click
 
 from recshuf.errors import ForbiddenOutputError, OutputError, RecshufError, UsageError
 from recshuf.storage import is_url
-from recshuf.system.messages import say
 from recshuf.system.paths import check_name, naming_errors, real_path, refuse_url
+from recshuf.system.units import say
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

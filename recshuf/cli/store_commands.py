@@ -38,7 +38,7 @@ from recshuf.cli.result_files import (
 )
 from recshuf.errors import UsageError
 from recshuf.job.options import GatherOptions, ScatterOptions
-from recshuf.system.messages import one_line, say
+from recshuf.system.units import one_line, say
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -318,7 +318,7 @@ def _run_on(
     storage_options: tuple[str, ...],
     **options: Any,
 ) -> None:
-    from recshuf.piles.kept.places import open_place
+    from recshuf.piles.kept.stored import open_place
     from recshuf.storage import parse_storage
 
     run(open_place(store, parse_storage(endpoint_url, storage_options)), **options)

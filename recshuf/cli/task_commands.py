@@ -17,9 +17,8 @@ from recshuf.cli.options import (
 )
 from recshuf.errors import MissingInputError, UsageError
 from recshuf.storage import Url, is_url, parse_storage, refuse_unknown_scheme
-from recshuf.system.messages import say
 from recshuf.system.paths import local_path
-from recshuf.system.units import count_of
+from recshuf.system.units import count_of, say
 
 _CLEAN_HELP = """
 List what dead runs left in an object store: open uploads and the journal of the output URL, and spilled records below

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from recshuf.dataclass import dataclass
 from recshuf.output.manifest import WrittenFile
 from recshuf.output.run_log import TaskResults, read_results
-from recshuf.piles.sealed_set import SealedSet
+from recshuf.piles.layout import SealedSet
 from recshuf.records.digests import Digest
 
 if TYPE_CHECKING:

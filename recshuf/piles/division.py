@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from recshuf.piles.footer import SetDescription
-    from recshuf.piles.sealed_set import SealedSet
+    from recshuf.piles.layout import SealedSet
     from recshuf.piles.store import Store
     from recshuf.records.batch import Records
     from recshuf.records.value_keys import PartFinder

@@ -3,7 +3,8 @@
     input (4) | records (4) | first row (8) | payload bytes (8) | bytes before compression (8) | xxh3 of these and the
     payload (8) | payload | 0-7 zeros
 
-A payload is not compressed if both byte counts are equal.
+A payload is the keys of its n records (8 n bytes), then the planes of each column, then the flags of all nodes (one byte
+each); see `planes`. It is not compressed if both byte counts are equal.
 
 `PackedRecords` are those of several slices, as they lie in memory, until their order is known. `JoinedRecords` are the same of
 piles in memory.
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import struct
 from functools import cached_property
+from itertools import repeat
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -20,9 +22,12 @@ import pyarrow as pa
 import xxhash
 
 from recshuf.errors import PileError
-from recshuf.piles.planes import Order
-from recshuf.records.batch import concat_records
+from recshuf.piles.planes import LENGTH_BYTES, Order, PlaneCutter, PlaneReader, count_nodes, plain_type
+from recshuf.records.arrays import count_bytes_before, has_offsets, view_offsets
+from recshuf.records.batch import Records, concat_records, empty_rows
+from recshuf.records.conforming import conform
 from recshuf.records.key_makers import find_words
+from recshuf.records.keys import KEY_BYTES
 from recshuf.records.provenance import find_origins, shift_origins, shift_sources
 from recshuf.system.buffers import allocate
 
@@ -31,9 +36,149 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from recshuf.piles.codec import RecordCodec
-    from recshuf.records.batch import Records
     from recshuf.system.buffers import Allocate
+
+
+def _storage_type(kind: pa.DataType) -> pa.DataType:
+    while isinstance(kind, pa.BaseExtensionType):
+        kind = kind.storage_type
+    return kind
+
+
+Payload = tuple["NDArray[np.uint8]", int]
+"""A slice as bytes, and its number of records."""
+
+
+class RecordCodec:
+    """Turns slices of records of one native schema into bytes and back.
+
+    Columns are stored in their plain types, so the values of a dictionary stand in place of its indices.
+    """
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+        self._plain = pa.schema(
+            [field.with_type(plain_type(field.type)) for field in schema], schema.metadata
+        )
+        self._is_plain = self._plain.equals(schema)
+        self._is_flat = len(schema) > 0 and all(
+            kind == pa.large_binary() or pa.types.is_fixed_size_binary(kind) for kind in schema.types
+        )
+        self.overhead_bytes = sum(map(count_nodes, self._plain.types))
+        """Bytes of a slice without records."""
+        kinds = enumerate(map(_storage_type, self._plain.types))
+        self.variable_columns = tuple(index for index, kind in kinds if has_offsets(kind))
+        """Numbers of the columns whose values vary in length: text, binary, lists and maps, and not what is nested."""
+
+    def measure(self, batch: pa.RecordBatch) -> NDArray[np.int64]:
+        """Return the bytes each record takes in a slice, its key included, about, shape ``(n,)``."""
+        sizes = KEY_BYTES + self.count_bytes(batch, np.arange(batch.num_rows + 1))
+        return sizes + LENGTH_BYTES * len(self.variable_columns) if self._is_flat else sizes
+
+    def count_bytes(self, batch: pa.RecordBatch, edges: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the bytes of the records in each range ``edges[k]:edges[k + 1]``.
+
+        Excludes keys and, where all columns are bytes without nulls, offsets.
+        """
+        if not self._is_flat:
+            return np.diff(count_bytes_before(batch, edges))
+        counts = np.zeros(len(edges) - 1, np.int64)
+        for column in batch.columns:
+            is_fixed = pa.types.is_fixed_size_binary(column.type)
+            counts += np.diff(edges * column.type.byte_width if is_fixed else view_offsets(column)[edges])
+        return counts
+
+    def sum_lengths(self, batch: pa.RecordBatch, edges: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the sum of the lengths in each of `variable_columns` for rows ``edges[k]:edges[k + 1]``, shape ``(C, n)``.
+
+        A null counts as what its slot holds.
+        """
+        return self._sum_plain(self._to_plain(batch), edges)
+
+    def _sum_plain(self, batch: pa.RecordBatch, edges: NDArray[np.int64]) -> NDArray[np.int64]:
+        sums = np.empty((len(self.variable_columns), len(edges) - 1), np.int64)
+        for row, index in enumerate(self.variable_columns):
+            column = batch.column(index)
+            while isinstance(column.type, pa.BaseExtensionType):
+                column = column.storage
+            sums[row] = np.diff(view_offsets(column)[edges])
+        return sums
+
+    def _to_plain(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return batch if self._is_plain else _conform_columns(batch.columns, self._plain)
+
+    def pack(
+        self, records: Records, bounds: Sequence[int]
+    ) -> tuple[list[list[memoryview]], NDArray[np.int64]]:
+        """Return the buffers of a slice for each range ``bounds[k]:bounds[k + 1]``, and the sums of its lengths.
+
+        Buffers are views of `records` if the layout allows. For the sums, see `sum_lengths`.
+        """
+        batch = self._to_plain(records.batch)
+        edges, cutter = np.asarray(bounds, np.int64), PlaneCutter()
+        cutter.cut(records.keys.view(np.uint8), edges * KEY_BYTES)
+        for column in batch.columns:
+            cutter.add(column, edges)
+        flags = repeat(memoryview(bytes(cutter.flags)), len(bounds) - 1)
+        slices = [list(buffers) for buffers in zip(*cutter.planes, flags, strict=True)]
+        return slices, self._sum_plain(batch, edges)
+
+    def unpack(self, slices: list[Payload]) -> Records:
+        """Return the records of one or more slices, joined in order; they may be views of the slices."""
+        reader, edges = self._read(slices, allocate)
+        keys = reader.read(edges * KEY_BYTES, KEY_BYTES).view(np.uint64)
+        columns = [reader.read_array(kind, edges) for kind in self._plain.types]
+        return self._finish(keys, columns)
+
+    def unpack_ordered(self, slices: list[Payload], order: Order, memory: Allocate = allocate) -> Records:
+        """Return the records of one or more slices in another order, copied. Frees the list of slices on the way."""
+        reader, edges = self._read(slices, memory)
+        keys = reader.read(edges * KEY_BYTES, KEY_BYTES).view(np.uint64)[order.index]
+        columns: list[pa.Array] = []
+        joined: list[int] = []
+        for index, kind in enumerate(self._plain.types):
+            column = reader.scatter_array(kind, edges, order)
+            if column is None:
+                column = reader.read_array(kind, edges)
+                joined.append(index)
+            columns.append(column)
+        del reader
+        slices.clear()
+        for index in joined:
+            columns[index] = order.take(columns[index])
+        return self._finish(keys, columns)
+
+    def _read(self, slices: Sequence[Payload], memory: Allocate) -> tuple[PlaneReader, NDArray[np.int64]]:
+        """Return a reader of slices, and where the records of each begin and those of the last one end."""
+        edges = np.zeros(len(slices) + 1, np.int64)
+        np.cumsum([count for _, count in slices], out=edges[1:])
+        flags = np.stack([data[len(data) - self.overhead_bytes :] for data, _ in slices]).astype(np.bool_)
+        return PlaneReader([data for data, _ in slices], flags.T, memory), edges
+
+    def _finish(self, keys: NDArray[np.uint64], columns: list[pa.Array]) -> Records:
+        if not columns:
+            return Records(keys, empty_rows(self.schema, len(keys)))
+        if not self._is_plain:
+            return Records(keys, _conform_columns(columns, self.schema))
+        return Records(keys, pa.RecordBatch.from_arrays(columns, schema=self.schema))
+
+    def unpack_keys(self, slices: Sequence[Payload]) -> NDArray[np.uint64]:
+        """Return the keys of one or more slices, joined."""
+        parts = [data[: count * KEY_BYTES] for data, count in slices]
+        return np.concatenate(parts).view(np.uint64)
+
+    def unpack_words(self, slices: Sequence[Payload], place: int = 0) -> NDArray[np.uint64]:
+        """Return a column of 8 bytes of slices, which `place` others follow as the last ones, as one number for each record."""
+        parts = []
+        for data, count in slices:
+            end = len(data) - self.overhead_bytes - place * count * KEY_BYTES
+            parts.append(data[end - count * KEY_BYTES : end])
+        return np.concatenate(parts).view(np.uint64)
+
+
+def _conform_columns(columns: Sequence[pa.Array], schema: pa.Schema) -> pa.RecordBatch:
+    # `RecordBatch.cast` fails with lists and slices of structs that hold values of type null.
+    return pa.RecordBatch.from_arrays(list(map(conform, columns, schema.types)), schema=schema)
 
 
 class PackedRecords:

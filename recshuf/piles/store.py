@@ -19,9 +19,8 @@ import numpy as np
 
 from recshuf.dataclass import dataclass
 from recshuf.errors import CheckError, PileError
-from recshuf.piles.layout import StorePlan, region_bytes
+from recshuf.piles.layout import SET_SUFFIX, SealedSet, StorePlan, region_bytes
 from recshuf.piles.pile_set import EXTENT_BYTES, GrowingPileSet, PileSet, RegionLayout
-from recshuf.piles.sealed_set import SET_SUFFIX, SealedSet
 from recshuf.piles.slices import PREFIX_BYTES
 from recshuf.records.digests import Digest, Digests, InputCount, sum_digests
 from recshuf.records.key_makers import count_values, pack_counters, unpack_counters
@@ -34,10 +33,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from recshuf.piles.codec import RecordCodec
     from recshuf.piles.footer import SetDescription
     from recshuf.piles.set_folder import SetFolder
-    from recshuf.piles.slices import Origin, Slice
+    from recshuf.piles.slices import Origin, RecordCodec, Slice
     from recshuf.records.batch import Records
     from recshuf.system.buffers import Allocate
 

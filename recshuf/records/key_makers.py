@@ -1,4 +1,4 @@
-"""What gives rows their keys: by place, or by a value. Keys of more than one word have the others in columns of the batch.
+"""What gives rows their keys: by place, each once or several times, or by a value. Keys of more than one word have the others in columns of the batch.
 
 Records are in the order of their words, and where all of these are equal, of input and row. The first word chooses the pile.
 
@@ -16,6 +16,7 @@ import math
 import zlib
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from fractions import Fraction
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -24,14 +25,13 @@ import pyarrow as pa
 
 from recshuf.records.arrays import take_rows, view_bytes, wrap_values
 from recshuf.records.batch import Records
-from recshuf.records.keys import KEY_BYTES, draw_keys, sort_by_words
+from recshuf.records.keys import KEY_BYTES, RowRange, draw_keys, sort_by_words, stream_of
+from recshuf.records.split import Split, apportion
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
-
-    from recshuf.records.keys import RowRange
 
 
 VALUE_WORDS = 2
@@ -42,6 +42,8 @@ _MOST_VALUES = 1 << 16
 """Values that are kept at once, those of the most bytes: a value that comes to matter has many of each part."""
 COUNTERS = 1024
 _SHIFT = np.uint64(64 - 10)
+_SAMPLE, _COPY = stream_of("sample"), stream_of("copy")
+_HALF = Fraction(1, 2)
 
 
 class KeyedRows(NamedTuple):
@@ -90,6 +92,87 @@ class PositionKeys(KeyMaker):
 
     def draw(self, _: pa.RecordBatch, ranges: Sequence[RowRange]) -> KeyedRows:
         return KeyedRows((draw_keys(self.seed, ranges, self.stream),))
+
+
+class Quota(NamedTuple):
+    """How many records of a source are taken."""
+
+    inputs: range
+    records: int
+    taken: int
+
+    @property
+    def most_copies(self) -> int:
+        return -(-self.taken // self.records) if self.records else 0
+
+
+def list_quotas(
+    counts: Sequence[int],
+    arguments: Sequence[int],
+    *,
+    copies: Sequence[Fraction] = (),
+    weights: Sequence[Fraction] = (),
+    total: int = 0,
+) -> list[Quota]:
+    """Return the quota of each source: `copies` of it, or its share of the `total` by `weights`.
+
+    Given are the number of records of each input, and the number of its source, which never falls.
+
+    >>> [one.taken for one in list_quotas([4, 6, 3], [0, 0, 1], copies=[Fraction(3), Fraction("0.5")])]
+    [30, 2]
+    """
+    edges = np.searchsorted(arguments, np.arange(len(copies or weights) + 1)).tolist()
+    sources = [range(start, stop) for start, stop in pairwise(edges)]
+    sizes = [sum(counts[own.start : own.stop]) for own in sources]
+    if copies:
+        taken = [math.floor(count * size + _HALF) for count, size in zip(copies, sizes, strict=True)]
+    else:
+        taken = apportion(total, weights)
+    return [Quota(*one) for one in zip(sources, sizes, taken, strict=True)]
+
+
+class CopyKeys(KeyMaker):
+    """Keys of records that are taken several times, or not at all: whole copies of all records of a source, and a sample.
+
+    A source is the inputs of one argument, of n records in all. Of c records to take, each is taken ``c // n`` times, and the
+    ``c % n`` records of the smallest (key, input, row) once more, by the keys of the stream "sample". Copy 0 of a record has
+    its own key. Copy e has output ``r`` of ``Philox(SeedSequence(seed, spawn_key=(*stream_of("copy"), e, i)))`` for row ``r`` of
+    input ``i``. So given the counts, sample and order are uniform and independent of each other.
+
+    `counts` are the numbers of records of the inputs; None if all quotas are in whole copies.
+    """
+
+    def __init__(self, seed: int, quotas: Sequence[Quota], counts: Sequence[int] | None) -> None:
+        self._seed = seed
+        self._samples: list[tuple[int, Split | None]] = []
+        """By input: the copies of each record, and the split whose first part is taken once more; None if no record is."""
+        for own, records, taken in quotas:
+            whole, more = divmod(taken, records) if records else (0, 0)
+            split = None
+            if more and counts is not None:
+                sizes, inputs = (more, records - more), counts[own.start : own.stop]
+                split = Split.find(seed, inputs, sizes, _SAMPLE, own.start)
+            self._samples += [(whole, split)] * len(own)
+        self.most_copies = max((one.most_copies for one in quotas), default=1)
+
+    def draw(self, batch: pa.RecordBatch, ranges: Sequence[RowRange]) -> KeyedRows:
+        keys = draw_keys(self._seed, ranges)
+        counts = np.concatenate([self._count(span) for span in ranges])
+        if (counts == 1).all():
+            return KeyedRows((keys,))
+        rows = np.repeat(np.arange(batch.num_rows), counts)
+        keys, starts = keys[rows], np.cumsum(counts) - counts
+        for number in range(1, int(counts.max(initial=0))):
+            again = np.flatnonzero(counts > number)
+            keys[starts[again] + number] = draw_keys(self._seed, ranges, (*_COPY, number))[again]
+        return KeyedRows((keys,), rows)
+
+    def _count(self, span: RowRange) -> NDArray[np.int64]:
+        whole, split = self._samples[span.input_index]
+        counts = np.full(span.rows, whole, np.int64)
+        if split is not None:
+            counts += split.find_parts([span]) == 0
+        return counts
 
 
 def extend_schema(schema: pa.Schema, word_count: int) -> pa.Schema:

@@ -42,8 +42,7 @@ if TYPE_CHECKING:
     from recshuf.job.job import Job
     from recshuf.job.plan import Plan
     from recshuf.output import Destination
-    from recshuf.piles.layout import PileLayout
-    from recshuf.piles.sealed_set import SealedSet
+    from recshuf.piles.layout import PileLayout, SealedSet
     from recshuf.records.digests import InputCounts
 
 
@@ -222,8 +221,7 @@ def _resolve(
     if job.epoch is None:
         return resolve_job(job, destination, progress, layout)
 
-    from recshuf.piles.kept.places import open_place
-    from recshuf.piles.kept.stored import StoredPiles
+    from recshuf.piles.kept.stored import StoredPiles, open_place
 
     piles = StoredPiles(open_place(job.inputs[0], job.storage))
     cleanup.callback(piles.close)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Sequence
 
     from recshuf.job.job import Job
-    from recshuf.piles.sealed_set import SealedSet
+    from recshuf.piles.layout import SealedSet
     from recshuf.run.engines import Engine
     from recshuf.run.resolve import Run
 

@@ -21,7 +21,7 @@ from recshuf.job.planner import make_plan
 from recshuf.job.report import DownloadReport, FileReport, PassReport, ShuffleReport
 from recshuf.output.manifest import Manifest
 from recshuf.records.digests import InputCounts
-from recshuf.records.key_makers import COUNTERS, KeyMaker, PositionKeys, find_deviation
+from recshuf.records.key_makers import COUNTERS, CopyKeys, KeyMaker, PositionKeys, find_deviation, list_quotas
 from recshuf.records.keys import ORDER_VERSION
 from recshuf.records.provenance import FILE_COLUMN, ROW_COLUMN, check_count
 from recshuf.records.reader import InputPart, InputReader, ReadingPlan
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from recshuf.output.entries import FinishedShard
     from recshuf.piles.groups import Groups
     from recshuf.piles.store import Store
-    from recshuf.records.copies import Quota
     from recshuf.records.duplicates import Duplicates
+    from recshuf.records.key_makers import Quota
     from recshuf.records.value_keys import PartFinder
     from recshuf.run.header import Header
     from recshuf.run.inputs import Inputs
@@ -82,8 +82,6 @@ def find_quotas(job: Job, inputs: Inputs, counts: Sequence[int] | None = None) -
 
     Default of that: as counted before, else one each, which quotas in whole copies allow.
     """
-    from recshuf.records.copies import list_quotas  # a plain shuffle starts faster
-
     feature = job.feature
     assert isinstance(feature, Mixture)  # noqa: S101 - the caller knows
     return list_quotas(
@@ -213,8 +211,6 @@ def choose_keys(run: Run) -> KeyMaker:
         row_seed = run.seed if feature.order == "random" else None
         return FieldKeys(run.values, ValueKeys(run.seed), row_seed)
     if isinstance(feature, Mixture):
-        from recshuf.records.copies import CopyKeys  # a plain shuffle starts faster
-
         return CopyKeys(run.seed, find_quotas(run.job, run.inputs), run.inputs.counts)
     if isinstance(feature, SplitFiles):
         from recshuf.records.value_keys import PartKeys, PlacedParts, ValueParts, divide_keys

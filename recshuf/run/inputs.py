@@ -35,8 +35,7 @@ from recshuf.storage import StorageOptions, is_url
 from recshuf.storage.reading import InputLister, leave_out_output
 from recshuf.storage.reading.local import is_hidden, name_stdin, real_names
 from recshuf.storage.reading.objects import Stores
-from recshuf.system.files import find_descriptor, place_file
-from recshuf.system.locks import wait_exclusive
+from recshuf.system.files import find_descriptor, place_file, wait_exclusive
 from recshuf.version import __version__
 
 if TYPE_CHECKING:
@@ -106,7 +105,7 @@ def list_inputs(job: Job, destination: Destination | None, progress: Progress) -
 
 
 def _refuse_store(name: str, job: Job) -> None:
-    from recshuf.piles.kept.places import is_store  # most inputs are files
+    from recshuf.piles.kept.stored import is_store  # most inputs are files
 
     if is_store(name, job.storage):
         raise UsageError(f"{name}: is a pile store; write it with recshuf gather {quote(name)} -o OUTPUT")

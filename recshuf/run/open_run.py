@@ -23,9 +23,9 @@ from recshuf.errors import (
 from recshuf.job.plan import sum_known
 from recshuf.job.report import Progress, SilentProgress
 from recshuf.output.run_log import RUN, TaskResults
-from recshuf.piles.codec import choose_codec
 from recshuf.piles.layout import StorePlan
 from recshuf.piles.set_folder import SetFolder
+from recshuf.piles.slices import RecordCodec
 from recshuf.piles.store import Store
 from recshuf.run.features import adopt_parts, settle_parts
 from recshuf.run.header import Header, check_sets, choose_sets, divide_job, make_header, open_sets
@@ -106,7 +106,7 @@ def open_task_store(run: Run, prefix: str = "set", expected: float | None = None
     plan = replace(_plan_store(run, (expected,), prefix), resident_bytes=0, syncs_sets=True)
     with (
         closing(open_sets(run.job, run.header.sets or "", run.plan.spilled_bytes)) as folder,
-        closing(Store(plan, choose_codec(run.pile_schema), folder)) as store,
+        closing(Store(plan, RecordCodec(run.pile_schema), folder)) as store,
     ):
         yield store
 
@@ -355,7 +355,7 @@ def make_store(run: Run, folder: SetFolder, *, keeps_sets: bool) -> Store:
     for set_index, size in zip(run.plan.set_of_input, run.inputs.sizes, strict=True):
         set_counts[set_index].append(size.record_count)
     plan = _plan_store(run, tuple(map(sum_known, set_counts)), "set" if keeps_sets else None)
-    return Store(plan, choose_codec(run.pile_schema), folder)
+    return Store(plan, RecordCodec(run.pile_schema), folder)
 
 
 def _check_space(run: Run, scratch: Path) -> None:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from recshuf.job.plan import Plan
     from recshuf.job.report import Progress
     from recshuf.piles.division import CutStore, SplitStore
-    from recshuf.piles.sealed_set import SealedSet
+    from recshuf.piles.layout import SealedSet
     from recshuf.records.keys import RowRange
 
 

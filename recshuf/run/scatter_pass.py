@@ -21,8 +21,8 @@ from recshuf.output.entries import find_rows, read_entries
 from recshuf.output.manifest import find_checksum
 from recshuf.piles.epochs import StoredOrder
 from recshuf.piles.groups import Groups
+from recshuf.piles.layout import SET_SUFFIX, SealedSet
 from recshuf.piles.regions import FilledRegions
-from recshuf.piles.sealed_set import SET_SUFFIX, SealedSet
 from recshuf.piles.store import Store, name_set
 from recshuf.run.features import choose_keys, count_missing, count_read, find_counts, find_duplicates
 from recshuf.run.open_run import make_quarantine, open_task_store

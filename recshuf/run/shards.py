@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from recshuf.output import ShardPlace, ShardWriter
-    from recshuf.piles.sealed_set import SealedSet
+    from recshuf.piles.layout import SealedSet
     from recshuf.records.digests import InputCounts
     from recshuf.run.resolve import Run
 

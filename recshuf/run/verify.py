@@ -24,8 +24,7 @@ from recshuf.job.features import show_features
 from recshuf.job.job import Epoch, Job
 from recshuf.job.plan import Cut
 from recshuf.job.report import FileReport, PassReport, Progress, SilentProgress
-from recshuf.piles.kept.places import open_place
-from recshuf.piles.kept.stored import StoredPiles
+from recshuf.piles.kept.stored import StoredPiles, open_place
 from recshuf.run.inputs import PileSource, list_inputs
 from recshuf.run.open_run import explain_again
 from recshuf.system.units import count_of

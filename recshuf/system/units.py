@@ -1,4 +1,4 @@
-"""Numbers and bytes in arguments and messages."""
+"""Numbers and bytes in arguments and messages, and messages on standard error, a line each."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import operator
 import os
 import re
 import sys
+from contextlib import suppress
 from fractions import Fraction
 from math import isfinite
 from typing import Any
@@ -19,6 +20,7 @@ _UNITS = {"": 1, "B": 1} | {
 }
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?(?:E\d{1,2})?)\s*([A-Z]*)\s*", re.ASCII)
 
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _ESCAPES = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"0": b"\0", b"\\": b"\\"}
 
 
@@ -110,3 +112,26 @@ def show_call(name: str, /, *values: object, **fields: object) -> str:
     "PileStore('store', num_records=5)"
     """
     return f"{name}({', '.join([*map(repr, values), *(f'{field}={value!r}' for field, value in fields.items())])})"
+
+
+def one_line(text: str) -> str:
+    r"""Return the text with control characters, line breaks and bytes that are not UTF-8 escaped.
+
+    >>> print(one_line("a\nb\udcff"))
+    a\nb\xff
+    """
+    return _UNPRINTABLE.sub(_escape, text)
+
+
+def _escape(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    if 0xDC80 <= code <= 0xDCFF:  # a surrogate, which stands for a byte of a file name that is not UTF-8
+        return f"\\x{code - 0xDC00:02x}"
+    return match[0].encode("unicode_escape").decode()
+
+
+def say(text: str) -> None:
+    """Print one line on standard error, with the name of the program; errors are ignored."""
+    with suppress(OSError, AttributeError):
+        sys.stderr.write(f"recshuf: {one_line(text)}\n")
+        sys.stderr.flush()

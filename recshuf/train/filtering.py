@@ -14,9 +14,8 @@ import xxhash
 
 from recshuf.errors import UsageError
 from recshuf.formats.selection import ID, Selection
-from recshuf.piles.codec import choose_codec
 from recshuf.piles.groups import Regions
-from recshuf.piles.slices import JoinedRecords
+from recshuf.piles.slices import JoinedRecords, RecordCodec
 from recshuf.records.digests import Digest, Digests, digest_records
 from recshuf.system.buffers import allocate
 from recshuf.train.selection import restore_decoder
@@ -71,7 +70,7 @@ class FilteredPiles(Regions):
     def _count(self) -> None:
         """Find out what is kept of each region."""
         piles, shape = self.inner, self.inner.counts.shape
-        codec, rows_kept = choose_codec(piles.pile_schema), xxhash.xxh3_64()
+        codec, rows_kept = RecordCodec(piles.pile_schema), xxhash.xxh3_64()
         self._digests = np.zeros((3, *shape), np.int64)
         self._variable_columns = codec.variable_columns
         self._lengths = np.zeros((len(codec.variable_columns), *shape), np.int64)

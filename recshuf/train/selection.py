@@ -14,9 +14,8 @@ from recshuf.formats.stored import StoredSource
 from recshuf.interfaces import InputSummary
 from recshuf.piles.groups import Groups
 from recshuf.piles.kept.place import StorePlace
-from recshuf.piles.kept.places import open_place
 from recshuf.piles.kept.region_cache import RegionCache
-from recshuf.piles.kept.stored import StoredPiles
+from recshuf.piles.kept.stored import StoredPiles, open_place
 from recshuf.system.units import check_size
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from recshuf.system.locks import share_folder
+from recshuf.system.files import share_folder
 from tests.support.numbered_files import make_inputs
 from tests.support.processes.task_runs import divide_small, read_all, shuffle
 

@@ -17,13 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recshuf.errors import CheckError, DiskFullError, OutputError, PileError
-from recshuf.piles.codec import FlatCodec
 from recshuf.piles.epochs import StoredOrder
 from recshuf.piles.groups import Groups
 from recshuf.piles.layout import SPILL_COMPRESSIONS, StorePlan
 from recshuf.piles.regions import FilledRegions
 from recshuf.piles.set_folder import SetFolder
-from recshuf.piles.slices import PREFIX_BYTES, Origin
+from recshuf.piles.slices import PREFIX_BYTES, Origin, RecordCodec
 from recshuf.piles.store import Store
 from recshuf.records.batch import Records
 from recshuf.records.keys import RowRange
@@ -185,7 +184,7 @@ def test_a_set_of_other_columns_or_piles_is_not_adopted(make: Make, scratch: Set
     other = StorePlan(8, (None,), 0, set_prefix="set")
     for one in (
         make(pile_count=9, set_prefix="set"),
-        Store(other, FlatCodec(pa.schema([pa.field("a", pa.binary(3), nullable=False)])), scratch),
+        Store(other, RecordCodec(pa.schema([pa.field("a", pa.binary(3), nullable=False)])), scratch),
     ):
         with pytest.raises(PileError, match="other columns or piles"):
             one.adopt(entry_of(0))
@@ -195,7 +194,7 @@ def test_a_set_of_other_columns_or_piles_is_not_adopted(make: Make, scratch: Set
 def test_sources_of_adopted_sets_are_counted_on(scratch: SetFolder) -> None:
     """As sets of a store, each of which counts its own from 0; equal keys are in the order of all, in finer piles, too."""
     plan = StorePlan(8, (None, None), 0, set_prefix="set")
-    store, later = (Store(plan, FlatCodec(extend_schema(SCHEMA)), scratch) for _ in range(2))
+    store, later = (Store(plan, RecordCodec(extend_schema(SCHEMA)), scratch) for _ in range(2))
     keys = Filling([200], distinct=3).batches[0].keys
     batches = []
     for number, name in enumerate((b"last %d", b"first %d")):
@@ -221,12 +220,12 @@ def test_records_that_are_others_than_those_added_are_found(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By all that load them: a key of what is unpacked is another one."""
-    finish = FlatCodec._finish
+    finish = RecordCodec._finish
 
-    def finish_wrongly(codec: FlatCodec, keys: Any, columns: Any) -> Records:
+    def finish_wrongly(codec: RecordCodec, keys: Any, columns: Any) -> Records:
         return finish(codec, np.append(keys[:-1], keys[-1] ^ np.uint64(1)), columns)
 
-    monkeypatch.setattr(FlatCodec, "_finish", finish_wrongly)
+    monkeypatch.setattr(RecordCodec, "_finish", finish_wrongly)
     store = make(pile_count=2)
     fill(store, 100)
     regions = FilledRegions(store, " of this")

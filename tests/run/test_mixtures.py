@@ -256,7 +256,7 @@ def test_many_copies_of_few_records_are_drawn_together(tmp_path: Path, monkeypat
         drawn.append(stream)
         return draw_keys(seed, ranges, stream)
 
-    monkeypatch.setattr("recshuf.records.copies.draw_keys", draw)
+    monkeypatch.setattr("recshuf.records.key_makers.draw_keys", draw)
     inputs = make_inputs(tmp_path / "in", "text", [100])
     with pytest.warns(RecshufWarning, match="50 times or more"):
         recshuf.shuffle(inputs, tmp_path / "out.txt", copies=[50], workers=1)

@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from recshuf.piles.codec import FlatCodec
 from recshuf.piles.epochs import StoredOrder
 from recshuf.piles.footer import SetDescription, SetSource
 from recshuf.piles.groups import Groups
-from recshuf.piles.layout import StorePlan
+from recshuf.piles.layout import SealedSet, StorePlan
 from recshuf.piles.pile_set import PileSet
 from recshuf.piles.regions import FilledRegions
-from recshuf.piles.sealed_set import SealedSet
-from recshuf.piles.slices import Origin
+from recshuf.piles.slices import Origin, RecordCodec
 from recshuf.piles.store import Store
 from recshuf.records.batch import Records
 from recshuf.records.digests import Digest, InputCount
@@ -33,7 +31,7 @@ INPUTS = 3
 
 def make_store(scratch: SetFolder, **options: object) -> Store:
     plan = StorePlan(**{"pile_count": 8, "set_sizes": (None,), "resident_bytes": 0} | options)
-    return Store(plan, FlatCodec(SCHEMA), scratch)
+    return Store(plan, RecordCodec(SCHEMA), scratch)
 
 
 @dataclass

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from recshuf.errors import OutputError
-from recshuf.system.locks import (
+from recshuf.system.files import (
     lock_existing,
     lock_folder,
     share_folder,

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from recshuf.job.report import SilentProgress
 from recshuf.storage import is_url
-from recshuf.system.messages import one_line, say
-from recshuf.system.units import count_of, format_size
+from recshuf.system.units import count_of, format_size, one_line, say
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -15,9 +15,8 @@ from recshuf.errors import UsageError
 from recshuf.formats.texts import find_value_reader
 from recshuf.job.features import Dedup, Mixture, SplitFiles
 from recshuf.piles.slices import Origin
-from recshuf.records.copies import list_quotas
 from recshuf.records.duplicates import Duplicates
-from recshuf.records.key_makers import find_starts
+from recshuf.records.key_makers import find_starts, list_quotas
 from recshuf.records.keys import RowRange
 from recshuf.records.provenance import pack_provenance
 from recshuf.records.value_keys import ValueParts
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from recshuf.job.job import Job
     from recshuf.output.manifest import Manifest
     from recshuf.piles.set_folder import SetFolder
-    from recshuf.records.copies import Quota
+    from recshuf.records.key_makers import Quota
 
     Words = NDArray[np.uint64]
 

@@ -14,10 +14,9 @@ import numpy as np
 import pyarrow as pa
 
 from recshuf.audit.verify.record_sets import divide_memory
-from recshuf.piles.codec import choose_codec
 from recshuf.piles.layout import StorePlan
 from recshuf.piles.regions import FilledRegions
-from recshuf.piles.slices import Origin
+from recshuf.piles.slices import Origin, RecordCodec
 from recshuf.piles.store import Store
 from recshuf.records.arrays import view_bytes, wrap_values
 from recshuf.records.batch import Records
@@ -143,7 +142,7 @@ class WordStore:
     """Rows of words of 64 bits in piles by their keys, as many as fit in memory, the rest on disk; many threads may add."""
 
     def __init__(self, names: Sequence[str], expected: int, folder: SetFolder, memory_bytes: int) -> None:
-        codec = choose_codec(pa.schema([pa.field(name, pa.binary(8), nullable=False) for name in names]))
+        codec = RecordCodec(pa.schema([pa.field(name, pa.binary(8), nullable=False) for name in names]))
         budget = divide_memory(memory_bytes)
         piles = min(_MOST_PILES, max(1, expected * 8 * (1 + len(names)) // budget.pile_bytes))
         self._store = Store(StorePlan(piles, (float(expected),), budget.search_bytes), codec, folder)

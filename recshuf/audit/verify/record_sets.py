@@ -13,7 +13,7 @@ from recshuf.errors import InputError, RecshufError, SchemaMismatch, UsageError
 from recshuf.formats import keeps_records, load_format, open_source
 from recshuf.output.manifest import Manifest, manifest_path
 from recshuf.output.objects.place import read_object_manifest
-from recshuf.piles.kept.places import is_store
+from recshuf.piles.kept.stored import is_store
 from recshuf.records.hashing import hash_rows
 from recshuf.storage import is_url
 from recshuf.storage.reading import InputLister

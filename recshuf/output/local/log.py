@@ -30,10 +30,10 @@ from recshuf.system.files import (
     format_line,
     parse_line,
     place_file,
+    share_folder,
     sync,
     sync_file_system,
 )
-from recshuf.system.locks import share_folder
 from recshuf.system.paths import naming_errors
 from recshuf.system.threads import Pool
 

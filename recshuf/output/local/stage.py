@@ -30,8 +30,7 @@ from recshuf.output.manifest import (
     work_folder_path,
 )
 from recshuf.output.run_log import TASK_FOLDER, list_apart, remove_sets
-from recshuf.system.files import NO_EXCHANGE, copy_access, exchange, sync
-from recshuf.system.locks import lock_folder
+from recshuf.system.files import NO_EXCHANGE, copy_access, exchange, lock_folder, sync
 from recshuf.system.paths import naming_errors, real_path
 from recshuf.system.threads import Pool
 

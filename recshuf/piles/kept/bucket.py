@@ -27,8 +27,8 @@ from recshuf.piles.kept.place import (
     name_snapshot,
 )
 from recshuf.piles.kept.snapshots import BUCKET_VERSION, find_writer, parse_snapshot
+from recshuf.piles.layout import SET_SUFFIX
 from recshuf.piles.object_sets import TAILS, ObjectPileFile, ObjectSets, Reopened
-from recshuf.piles.sealed_set import SET_SUFFIX
 from recshuf.piles.set_folder import remake_store
 from recshuf.storage.requests import ask_at_once
 from recshuf.storage.writing import Conflict, Match, open_bucket

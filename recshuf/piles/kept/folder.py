@@ -33,10 +33,9 @@ from recshuf.piles.kept.place import (
     name_snapshot,
 )
 from recshuf.piles.kept.snapshots import find_writer, parse_snapshot
-from recshuf.piles.sealed_set import SET_SUFFIX
+from recshuf.piles.layout import SET_SUFFIX
 from recshuf.piles.set_folder import SET_MODE, SetFolder
-from recshuf.system.files import sync
-from recshuf.system.locks import Lease, lock_existing, try_exclusive, try_shared, unlink_unless_locked
+from recshuf.system.files import Lease, lock_existing, sync, try_exclusive, try_shared, unlink_unless_locked
 from recshuf.system.paths import find_existing, naming_errors, real_path, write_error
 
 if TYPE_CHECKING:

@@ -27,8 +27,7 @@ from recshuf.errors import DamagedSetError, RecshufError, RecshufWarning, UsageE
 from recshuf.piles.set_folder import LocalPileFile, PileFile
 from recshuf.storage.reading.read_ahead import divide
 from recshuf.system.buffers import allocate
-from recshuf.system.files import open_more, read_ahead
-from recshuf.system.locks import try_exclusive, unlink_unless_locked
+from recshuf.system.files import open_more, read_ahead, try_exclusive, unlink_unless_locked
 from recshuf.system.paths import free_bytes, local_path, naming_errors, refuse_below_file
 from recshuf.system.threads import TransientPool
 from recshuf.system.units import format_size

@@ -11,7 +11,7 @@ import pyarrow as pa
 import xxhash
 
 from recshuf.errors import PileError, UsageError
-from recshuf.piles.sealed_set import SealedSet
+from recshuf.piles.layout import SealedSet
 from recshuf.records.arrays import pack_schema, unpack_schema
 from recshuf.records.keys import ORDER_VERSION
 from recshuf.system.files import format_line, parse_line

@@ -1,40 +1,91 @@
-"""The piles of a store's snapshot, read region by region."""
+"""A pile store where it lies, a folder or a bucket: the piles of its snapshot, read region by region, and new sets in it."""
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
+from dataclasses import replace
 from functools import cached_property, partial
 from operator import attrgetter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from recshuf.errors import PileError, RecshufError, UsageError
-from recshuf.piles.codec import choose_codec
 from recshuf.piles.groups import Regions
-from recshuf.piles.kept.places import open_place
+from recshuf.piles.kept.folder import StoreFolder
+from recshuf.piles.kept.place import StorePlace
 from recshuf.piles.kept.region_cache import AHEAD_BYTES, RegionCache
+from recshuf.piles.layout import join_nulls
 from recshuf.piles.pile_set import PileSet
-from recshuf.piles.sealed_set import join_nulls
 from recshuf.piles.set_folder import remake_store
-from recshuf.piles.slices import PackedRecords
+from recshuf.piles.slices import PackedRecords, RecordCodec
 from recshuf.records.digests import Digest
+from recshuf.storage import StorageOptions, Url, is_url, refuse_unknown_scheme
 from recshuf.system.buffers import Slab, allocate
+from recshuf.system.paths import check_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from pathlib import Path
+    from contextlib import ExitStack
 
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from recshuf.piles.codec import RecordCodec
     from recshuf.piles.footer import Footer, SetDescription
     from recshuf.piles.groups import Cells
     from recshuf.piles.kept.snapshots import Snapshot
-    from recshuf.piles.sealed_set import SealedSet
+    from recshuf.piles.layout import SealedSet, StorePlan
     from recshuf.piles.set_folder import SetFolder
     from recshuf.piles.slices import Slice
+    from recshuf.piles.store import Store
     from recshuf.system.buffers import Allocate
+
+
+def open_place(store: Any, options: StorageOptions | None = None) -> StorePlace:
+    """Return the place of a store, given its path or URL, or a place. Options are for URLs."""
+    if isinstance(store, StorePlace):
+        return store
+    if not isinstance(store, str | os.PathLike):
+        raise UsageError(f"{store!r} is no path; give text or a pathlib.Path")
+    check_name(store)
+    name = os.fspath(store)
+    if not isinstance(store, str) or not is_url(name):
+        refuse_unknown_scheme(name)
+        return StoreFolder(Path(name))
+    from recshuf.storage.writing import WRITTEN_SCHEMES, check_prefix
+
+    url = Url.parse(name)
+    if url.scheme not in WRITTEN_SCHEMES:
+        raise UsageError(f"{name}: a pile store cannot lie there; give s3://, gs://, az:// or a local folder")
+    check_prefix(url, name, "store")
+    from recshuf.piles.kept.bucket import StoreBucket  # most stores are folders
+
+    return StoreBucket(url, options or StorageOptions())
+
+
+def is_store(name: str, options: StorageOptions) -> bool:
+    """Tell whether there is a pile store at a path or URL; False if nobody can tell."""
+    with suppress(RecshufError):
+        return open_place(name, options).is_store
+    return False
+
+
+def open_new_sets(
+    place: StorePlace, plan: StorePlan, schema: pa.Schema, cleanup: ExitStack, needed_bytes: int = 0
+) -> Store:
+    """Return the store of new sets, open until `cleanup`; sealed sets are synced to disk, or uploaded.
+
+    The caller holds the plan's `set_prefix` as a name. The schema has provenance. `needed_bytes` are for messages.
+    """
+    from recshuf.piles.store import Store  # who reads stores needs none
+
+    sets = place.open_sets(needed_bytes=needed_bytes)
+    cleanup.callback(sets.close)
+    store = Store(replace(plan, syncs_sets=True), RecordCodec(schema), sets)
+    cleanup.callback(store.close)
+    return store
 
 
 def _number_sources(sets: Iterable[SetDescription], inputs: Sequence[str]) -> tuple[list[int], list[str]]:
@@ -249,7 +300,7 @@ class StoredPiles(Regions):
 
     @cached_property
     def _codec(self) -> RecordCodec:
-        return choose_codec(self.pile_schema)
+        return RecordCodec(self.pile_schema)
 
     def __getstate__(self) -> dict[str, Any]:
         place = {"place": self._anchor, "snapshot": self.snapshot, "store": self.store_id}

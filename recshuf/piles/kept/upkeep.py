@@ -11,14 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from recshuf.errors import OutputError, PileError, UsedNameError
-from recshuf.piles.codec import choose_codec
 from recshuf.piles.footer import SetDescription, SetSource
-from recshuf.piles.kept.places import open_new_sets, open_place
-from recshuf.piles.kept.stored import StoredPiles
-from recshuf.piles.layout import StorePlan
-from recshuf.piles.sealed_set import join_nulls
+from recshuf.piles.kept.stored import StoredPiles, open_new_sets, open_place
+from recshuf.piles.layout import StorePlan, join_nulls
 from recshuf.piles.set_folder import remake_store
-from recshuf.piles.slices import Origin
+from recshuf.piles.slices import Origin, RecordCodec
 from recshuf.records.arrays import count_bytes
 from recshuf.records.digests import Digest, InputCount, digest_records
 from recshuf.records.provenance import find_origins
@@ -28,7 +25,7 @@ if TYPE_CHECKING:
 
     from recshuf.piles.kept.place import StorePlace
     from recshuf.piles.kept.snapshots import Snapshot
-    from recshuf.piles.sealed_set import SealedSet
+    from recshuf.piles.layout import SealedSet
     from recshuf.records.batch import Records
 
 
@@ -204,7 +201,7 @@ def verify_store(store: Any, advance: Callable[[int, int], None]) -> int:
     with closing(StoredPiles(store, checks_footers=True)) as piles:
         if not piles.names:
             return 0
-        codec = choose_codec(piles.pile_schema)
+        codec = RecordCodec(piles.pile_schema)
         given = [piles.lengths(column) for column in codec.variable_columns]
         cells = [(set_index, pile) for set_index, pile in np.argwhere(piles.counts).tolist()]
         for set_index, pile in piles.announce(cells, lambda cell: [cell]):

@@ -34,8 +34,8 @@ from recshuf.interfaces import InputFile, Stamp
 from recshuf.job.options import describe_options
 from recshuf.piles.division import SplitStore
 from recshuf.piles.kept.folder import StoreFolder, refuse_in_store
-from recshuf.piles.kept.places import open_place
 from recshuf.piles.kept.snapshots import STORE_VERSION
+from recshuf.piles.kept.stored import open_place
 from recshuf.records.key_makers import find_deviation
 from recshuf.records.keys import ORDER_VERSION
 from recshuf.records.split import Split, apportion
@@ -53,8 +53,7 @@ from recshuf.run.stores.scatter_store import (
     scatter_sets,
 )
 from recshuf.storage import Url
-from recshuf.system.files import sync
-from recshuf.system.locks import lock_folder, wait_exclusive
+from recshuf.system.files import lock_folder, sync, wait_exclusive
 from recshuf.system.paths import choose_temp_dir, naming_errors, real_path
 from recshuf.version import __version__
 

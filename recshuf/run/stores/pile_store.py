@@ -29,8 +29,7 @@ from recshuf.formats.stored import StoredSource, read_metadata, read_table_schem
 from recshuf.job.arguments import make_job
 from recshuf.job.options import Options, ScatterOptions, Size, refuse_unknown, to_keywords
 from recshuf.job.report import Progress, PythonWarnings
-from recshuf.piles.kept.places import open_place
-from recshuf.piles.kept.stored import StoredPiles
+from recshuf.piles.kept.stored import StoredPiles, open_place
 from recshuf.records.keys import stream_of
 from recshuf.records.provenance import extend_schema
 from recshuf.run.inputs import Inputs, list_inputs
@@ -53,7 +52,7 @@ if TYPE_CHECKING:
     from recshuf.job.job import Job
     from recshuf.piles.kept.place import StorePlace
     from recshuf.piles.kept.snapshots import Snapshot
-    from recshuf.piles.sealed_set import SealedSet
+    from recshuf.piles.layout import SealedSet
 
 
 def parse_time(given: Any) -> float:
@@ -106,7 +105,7 @@ def _parse_text(text: str) -> float | datetime:
 def find_expired(sets: Sequence[SealedSet], limits: dict[str, float]) -> set[str]:
     """Return the names of the sets that leave a window. Sets of one time leave together.
 
-    >>> from recshuf.piles.sealed_set import SealedSet
+    >>> from recshuf.piles.layout import SealedSet
     >>> sets = [SealedSet("a", 5, 50, 0, "", 1.0), SealedSet("b", 5, 50, 0, "", 2.0), SealedSet("c", 5, 50, 0)]
     >>> sorted(find_expired(sets, {"records": 9})), sorted(find_expired(sets, {"before": 2.0}))
     (['a', 'c'], ['a', 'c'])

@@ -24,8 +24,8 @@ from recshuf.job.planner import make_plan
 from recshuf.job.report import DownloadReport, FileReport, ScatterReport
 from recshuf.job.sizing import assign_sets, choose_kept_set_bytes, count_piles, divide_kept
 from recshuf.piles.division import CutStore, SplitStore
-from recshuf.piles.kept.places import open_new_sets
 from recshuf.piles.kept.snapshots import Snapshot
+from recshuf.piles.kept.stored import open_new_sets
 from recshuf.piles.layout import StorePlan
 from recshuf.records.arrays import find_nulls
 from recshuf.records.key_makers import PositionKeys
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from recshuf.job.report import Progress
     from recshuf.output.quarantine import Quarantine
     from recshuf.piles.kept.place import StorePlace
-    from recshuf.piles.sealed_set import SealedSet
+    from recshuf.piles.layout import SealedSet
     from recshuf.records.digests import InputCounts
     from recshuf.records.value_keys import PartFinder
     from recshuf.run.inputs import Inputs

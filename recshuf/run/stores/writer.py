@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from recshuf.errors import OutputError, UsageError
 from recshuf.piles.footer import SetDescription, SetSource
-from recshuf.piles.kept.places import open_new_sets, open_place
 from recshuf.piles.kept.snapshots import Snapshot, describe_drift
+from recshuf.piles.kept.stored import open_new_sets, open_place
 from recshuf.piles.layout import StorePlan
 from recshuf.piles.planes import plain_type
 from recshuf.piles.slices import Origin
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from recshuf.piles.kept.place import StorePlace
-    from recshuf.piles.sealed_set import SealedSet
+    from recshuf.piles.layout import SealedSet
     from recshuf.piles.store import Store
 
 

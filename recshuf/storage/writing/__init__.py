@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from recshuf.errors import OutputError, UsageError
 from recshuf.storage.requests import PATIENCE_SECONDS, Finding, MissingObject, Requests, ask_at_once
-from recshuf.system.locks import lock_folder
+from recshuf.system.files import lock_folder
 from recshuf.system.paths import naming_errors
 
 if TYPE_CHECKING:

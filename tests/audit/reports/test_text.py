@@ -7,7 +7,7 @@ import pytest
 from recshuf.audit.order.battery import Score
 from recshuf.audit.order.check import CheckReport
 from recshuf.audit.reports.text import check_verdict
-from recshuf.system.messages import one_line
+from recshuf.system.units import one_line
 
 
 def test_one_line() -> None:

@@ -34,7 +34,7 @@ from tests.support.formats.format_tools import OneWayReader, find_open_files
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.support.processes.command_line import Run
+    from tests.conftest import Run
 
 TABLE = pa.table({"a": list(range(300)), "b": ["line\n"] * 300})
 MARK = b"\xef\xbb\xbf"

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recshuf.errors import ConversionError
-from recshuf.piles.codec import RecordCodec, choose_codec
 from recshuf.piles.planes import Order, PlaneReader
+from recshuf.piles.slices import RecordCodec
 from recshuf.records.arrays import has_offsets
 from recshuf.records.batch import Records
 from tests.support.effort import examples
@@ -103,7 +103,7 @@ def test_records_of_any_type_come_back_in_any_order(
     data: st.DataObject, chosen: Any, nulls: float, offset: int
 ) -> None:
     """Of each range of each batch there is a slice, whose lengths are summed; a batch without nulls has no flags."""
-    codec = choose_codec(pa.schema(list(zip("ab", (kind for kind, _ in chosen), strict=True))))
+    codec = RecordCodec(pa.schema(list(zip("ab", (kind for kind, _ in chosen), strict=True))))
     variable = [name for name, (kind, _) in zip("ab", chosen, strict=True) if has_offsets(storage_of(kind))]
     slices, rows = [], list[dict[str, Any]]()
     for seed in range(data.draw(st.integers(1, 3))):
@@ -159,7 +159,7 @@ def test_a_null_counts_as_what_its_slot_holds() -> None:
     )
     assert column.to_pylist() == [[0, 1], None, [5]]
     records = Records(np.arange(3, dtype=np.uint64), pa.record_batch({"a": column}))
-    codec = choose_codec(records.batch.schema)
+    codec = RecordCodec(records.batch.schema)
     slices, lengths = codec.pack(records, [0, 1, 3])
     assert lengths.tolist() == [[2, 4]]
     joined = [

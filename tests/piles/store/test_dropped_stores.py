@@ -16,7 +16,7 @@ from recshuf.piles.kept import folder
 from recshuf.piles.kept.folder import StoreFolder
 from recshuf.piles.kept.upkeep import drop_store, verify_store
 from recshuf.run.stores import new_stores
-from recshuf.system.locks import lock_existing
+from recshuf.system.files import lock_existing
 from tests.support.effort import mostly_slow
 from tests.support.stores.small_stores import list_all, write
 

@@ -16,9 +16,8 @@ from recshuf.errors import OutputError, PileError, UsageError
 from recshuf.piles.kept import folder as store_folder
 from recshuf.piles.kept.folder import StoreFolder
 from recshuf.piles.kept.snapshots import Snapshot
-from recshuf.piles.sealed_set import SealedSet
-from recshuf.system.files import format_line, parse_line
-from recshuf.system.locks import lock_existing, try_exclusive, unlink_unless_locked
+from recshuf.piles.layout import SealedSet
+from recshuf.system.files import format_line, lock_existing, parse_line, try_exclusive, unlink_unless_locked
 from tests.support.stores.small_stores import append, read_ids, write
 
 if TYPE_CHECKING:

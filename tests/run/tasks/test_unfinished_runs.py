@@ -14,7 +14,7 @@ import pytest
 
 from recshuf.errors import AlreadyCompleteError, OutputError, OutputExistsError, RecshufWarning, UsageError
 from recshuf.job.options import ENGINES
-from recshuf.system.locks import lock_folder
+from recshuf.system.files import lock_folder
 from tests.support.effort import mostly_slow
 from tests.support.numbered_files import make_inputs
 from tests.support.objects.object_outputs import check_whole, shuffle_locally

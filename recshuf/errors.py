@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import errno
 import signal
-from functools import partial
 
 
 class RecshufError(Exception):
     """Base class. The message is one line: what happened, where, and what to do.
 
-    Errors can be pickled, so they reach the parent of a worker process with their attributes. Each can be made of its
-    message alone, too: PyTorch's workers send no more than that.
+    Each can be made of its message alone: PyTorch's workers send no more than that, and pickle makes it so before it sets the
+    attributes.
     """
 
     def __str__(self) -> str:
@@ -71,11 +70,6 @@ class InputError(RecshufError, ValueError):
     def reason(self) -> str:
         """The message without the remedy, for a caller that knows another one."""
         return ": ".join(part for part in (self.name, self.place, self.problem) if part)
-
-    def __reduce__(self) -> tuple[object, ...]:
-        """Pickle the arguments in place of the message."""
-        make = partial(type(self), self.name, self.problem, place=self.place, remedy=self.remedy)
-        return make, (), self.__dict__ | {"args": self.args}
 
     @classmethod
     def of_system(
@@ -150,11 +144,6 @@ class ConversionError(RecshufError, TypeError):
     def reason(self) -> str:
         """As that of an `InputError`."""
         return f"field {self.field!r}: {self.problem}" if self.field else self.problem
-
-    def __reduce__(self) -> tuple[object, ...]:
-        """Pickle the arguments in place of the message."""
-        make = partial(type(self), self.field, self.problem, remedy=self.remedy)
-        return make, (), self.__dict__ | {"args": self.args}
 
 
 class OutputError(RecshufError, OSError):
@@ -236,10 +225,6 @@ class DamagedSetError(PileError):
         self.problem = problem
         self.remedy = remedy
         super().__init__(f"{name}: {problem}; {remedy}" if problem else name)
-
-    def __reduce__(self) -> tuple[object, ...]:
-        """Pickle the arguments in place of the message."""
-        return type(self), (self.name, self.problem, self.remedy), self.__dict__
 
 
 class CheckError(RecshufError, RuntimeError):

@@ -33,8 +33,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
+    from recshuf.errors import ConversionError
 
-_MANY_BATCHES = 1024
+
 FORMATS_GROUP = "Formats"
 """Heading of the options of formats."""
 
@@ -438,14 +439,6 @@ class BadRecords:
     """What is wrong with each, in half a sentence."""
 
 
-class Explanation(NamedTuple):
-    """What is wrong with a field of a table form, and what to do, as in a `ConversionError`."""
-
-    field: str
-    problem: str
-    remedy: str
-
-
 class Decoder(ABC):
     """Converts native batches of a source to table form, after it has observed all of them.
 
@@ -489,8 +482,8 @@ class Decoder(ABC):
             When a field has types that cannot be reconciled.
         """
 
-    def explain(self, field: str) -> Explanation | None:  # noqa: ARG002 - by default the target says all
-        """Explain why a target does not hold a field of the finished schema; None if nothing is known."""
+    def explain(self, field: str) -> ConversionError | None:  # noqa: ARG002 - by default the target says all
+        """Return the error for a field of the finished schema that a target does not hold; None for that of the target."""
         return None
 
     def check(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> None:  # noqa: B027 # by default `decode` finds all
@@ -533,17 +526,10 @@ class Decoder(ABC):
 
 
 class FieldAdder(Decoder):
-    """Returns native batches unchanged, and can add fields to their records in native form."""
+    """Returns native batches unchanged, and can add fields to their records in native form.
 
-    @abstractmethod
-    def observe(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> BadRecords | None:
-        """Check that every record can get the fields.
-
-        Raises
-        ------
-        InputError
-            When a record has no fields, or may have one of the names; names input and row.
-        """
+    `observe` raises an `InputError` for a record that has no fields, or may have one of the names.
+    """
 
     @abstractmethod
     def add_fields(self, batch: pa.RecordBatch, columns: pa.RecordBatch) -> pa.RecordBatch:
@@ -574,18 +560,6 @@ class Joined(NamedTuple):
     batch: pa.RecordBatch
     rows: list[int]
     """Number of records of each input."""
-
-
-@runtime_checkable
-class SupportsJoining(Protocol):
-    """A source that can read several small inputs at once."""
-
-    def read_joined(self, inputs: Sequence[int], block_bytes: int, max_record_bytes: int) -> Joined | None:
-        """Return all records of the first few of some consecutive inputs; None if not even one can be read this way.
-
-        They need no more memory than a fragment. Faulty inputs are left to `Source.fragments`, which raises the error.
-        """
-        ...
 
 
 class ValueReader(ABC):
@@ -658,6 +632,13 @@ class Source(ABC):
             The longest record that is accepted and fits the memory limit. A longer one is an `InputError` that names
             this number, the position and the option that raises it.
         """
+
+    def read_joined(self, inputs: Sequence[int], block_bytes: int, max_record_bytes: int) -> Joined | None:  # noqa: ARG002 - by default each is read alone
+        """Return all records of the first few of some consecutive small inputs; None if not even one can be read this way.
+
+        They need no more memory than a fragment. Faulty inputs are left to `fragments`, which raises the error.
+        """
+        return None
 
     def skips_fragments(self, input_index: int) -> bool:  # noqa: ARG002 # by default no input is like that
         """Tell whether fragments of an input can be passed over at a small part of the cost of reading them.
@@ -889,15 +870,6 @@ class Traits:
         return self.is_lines or "sets_bad_aside" in self.read_options
 
 
-class SupportsSchema(Protocol):
-    """A layout that says the schema."""
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The declared schema, dictionaries and views included."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class HeldTables:
     """Tables that a caller holds, and all their records together."""
@@ -977,7 +949,7 @@ class Format(ABC):
         """Return `ReadOptions.schema` to read shards with that were written from tables; None if the files say their types."""
         return None
 
-    def layout_of_tables(self, tables: HeldTables, kept: object | None) -> SupportsSchema:
+    def layout_of_tables(self, tables: HeldTables, kept: object | None) -> Any:
         """Return the `Source.layout` of tables that a caller holds, for `Traits.takes_tables`; it has a `schema`, the declared one.
 
         Parameters
@@ -1138,15 +1110,13 @@ def cut_batch(
 class RowBuffer:
     """Collects record batches and hands out tables of exactly `rows` rows, however the batches were cut.
 
-    Batches are kept by reference until their rows are handed out, and tables consist of their slices. Only
-    very many small batches are copied, into one.
+    Batches are kept by reference until their rows are handed out, and tables consist of their slices.
     """
 
     def __init__(self, schema: pa.Schema, rows: int) -> None:
         self._schema = schema
         self._rows = rows
-        self._older: list[pa.RecordBatch] = []
-        self._latest: list[pa.RecordBatch] = []
+        self._batches: list[pa.RecordBatch] = []
         self._held_rows = 0
 
     def add(self, batch: pa.RecordBatch) -> Iterator[pa.Table]:
@@ -1163,8 +1133,8 @@ class RowBuffer:
         """Hand out and drop the rows held, fewer than `rows` or none."""
         import pyarrow as pa
 
-        table = pa.Table.from_batches(self._older + self._latest, schema=self._schema)
-        self._older, self._latest, self._held_rows = [], [], 0
+        table = pa.Table.from_batches(self._batches, schema=self._schema)
+        self._batches, self._held_rows = [], 0
         return table
 
     def take_back(self, table: pa.Table, rows: int) -> None:
@@ -1174,16 +1144,9 @@ class RowBuffer:
             self._append(batch)
 
     def _append(self, batch: pa.RecordBatch) -> None:
-        if not batch.num_rows:
-            return
-        self._latest.append(batch)
-        self._held_rows += batch.num_rows
-        if len(self._latest) >= _MANY_BATCHES:
-            import pyarrow as pa
-
-            merged = pa.Table.from_batches(self._latest, schema=self._schema).combine_chunks()
-            self._older += merged.to_batches()
-            self._latest = []
+        if batch.num_rows:
+            self._batches.append(batch)
+            self._held_rows += batch.num_rows
 
 
 def open_input(file: InputFile) -> Handle:

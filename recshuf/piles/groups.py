@@ -18,7 +18,6 @@ from recshuf.records.key_makers import (
     VALUE_WORDS,
     count_distinct_bytes,
     find_largest,
-    find_others,
     find_starts,
     find_words,
 )
@@ -115,13 +114,6 @@ class Regions(ABC):
         records = packed.join()
         self.check(cells, digest_records(records))
         return records
-
-    def iterate_words(self, column: int, word_count: int) -> Iterator[list[NDArray[np.uint64]]]:
-        """Yield the words of the keys of the records of a column, some at a time, in no particular order.
-
-        Only of a filled store.
-        """
-        raise RuntimeError(f"column {column} has no keys of {word_count} words")
 
     def iterate_parts(self, column: int) -> Iterator[tuple[Origin, Records]]:
         """Yield the records of a column with their origins, some at a time, in no particular order. Only of a filled store."""
@@ -251,7 +243,7 @@ class Groups:
         if repeats is not None and repeats.size:
             before = np.searchsorted(repeats, places)
             dropped = Digests.find(records.take(repeats), before)
-            records, places = records.take(find_others(repeats, len(records))), places - before
+            records, places = records.take(np.delete(np.arange(len(records)), repeats)), places - before
         digests = Digests.find(records, places)
         self._regions.check(self._list_cells(groups), digests.sum() + dropped.sum())
         contents = list(map(Content, list(digests)[1:-1], values, list(dropped)[1:-1]))
@@ -301,14 +293,14 @@ class Groups:
         index = sort_by_words(words)
         return find_starts([word[index] for word in words])
 
-    def count_before(self, keys: Sequence[int], word_count: int) -> list[int]:
+    def count_before(self, keys: Sequence[int]) -> list[int]:
         """Return how many records come before each of some first words, in an order by keys."""
         begins, counts = np.cumsum(self.sizes) - self.sizes, list[int]()
         held, words = -1, np.zeros(0, np.uint64)
         for key in keys:
             group = self._regions.find_column(key)
             if group != held and self.sizes[group]:
-                words = np.concatenate([one[0] for one in self._regions.iterate_words(group, word_count)])
+                words = np.concatenate([records.keys.copy() for records in self._iterate_records(group)])
                 held = group
             inside = np.count_nonzero(words < np.uint64(key)) if self.sizes[group] else 0
             counts.append(int(begins[group]) + int(inside))
@@ -316,8 +308,9 @@ class Groups:
 
     def _iterate_values(self, group: int) -> Iterator[list[NDArray[np.uint64]]]:
         """Yield the words of the values of the records of a group, some at a time, in no particular order."""
-        for words in self._regions.iterate_words(group, self._order.word_count):
-            yield words[:VALUE_WORDS]
+        for records in self._iterate_records(group):
+            # Copied, since a view would keep all of the records.
+            yield [word.copy() for word in find_words(records, self._order.word_count)[:VALUE_WORDS]]
 
     def _iterate_records(self, group: int) -> Iterator[Records]:
         return (records for _, records in self._regions.iterate_parts(group))

@@ -12,7 +12,6 @@ from recshuf.piles.groups import Regions
 from recshuf.piles.slices import JoinedRecords, PackedRecords
 from recshuf.piles.store import disagreement
 from recshuf.records.digests import Digest, digest_records, sum_digests
-from recshuf.records.key_makers import find_words
 from recshuf.records.keys import find_piles
 from recshuf.system.buffers import allocate
 
@@ -75,15 +74,6 @@ class FilledRegions(Regions):
 
     def _read(self, column: int, memory: Allocate = allocate) -> Iterator[tuple[int, int, Slice]]:
         return self._store.read(self._first_region + column - self.resident_count, memory)
-
-    def iterate_words(self, column: int, word_count: int) -> Iterator[list[NDArray[np.uint64]]]:
-        piles, codec = self._piles(column), self._store.codec
-        if column < self.resident_count:
-            for kept in self._store.find(piles):
-                yield find_words(kept.take(piles), word_count)
-            return
-        for _, _, piece in self._read(column):
-            yield PackedRecords(codec, [(0, piece)]).find_words(word_count)
 
     def iterate_parts(self, column: int) -> Iterator[tuple[Origin, Records]]:
         for _, origin, records in self._parts(column):

@@ -98,16 +98,6 @@ def find_fingerprints(keys: NDArray[np.uint64], lengths: NDArray[np.int64]) -> N
     return fingerprints
 
 
-def digest_records(records: Records) -> Digest:
-    byte_count = fingerprint = 0
-    for first in range(0, len(records), _CHUNK_RECORDS):
-        chunk = records.slice(first, min(first + _CHUNK_RECORDS, len(records)))
-        lengths = record_lengths(chunk.batch)
-        byte_count += int(lengths.sum())
-        fingerprint += int(find_fingerprints(chunk.keys, lengths).sum())
-    return Digest(len(records), byte_count, fingerprint % _MODULUS)
-
-
 class Digests:
     """Digests of several parts, such as the piles of a set, as columns of shape ``(n,)``."""
 
@@ -161,6 +151,10 @@ class Digests:
 
     def __iter__(self) -> Iterator[Digest]:
         return self.take(slice(None))
+
+
+def digest_records(records: Records) -> Digest:
+    return Digests.find(records, np.array([0, len(records)])).sum()
 
 
 class InputCount(NamedTuple):

@@ -14,7 +14,7 @@ from recshuf.errors import CheckError
 from recshuf.records.arrays import count_bytes, take_rows
 from recshuf.records.batch import concat_records, split_ranges
 from recshuf.records.digests import Digests
-from recshuf.records.key_makers import KeyedRows, KeyMaker, find_words
+from recshuf.records.key_makers import KeyedRows, KeyMaker, find_starts, find_words
 from recshuf.records.keys import sort_by_words
 from recshuf.records.value_keys import PIECE_BYTES, PIECE_ROWS, ValueKeys
 
@@ -182,14 +182,8 @@ def _find_ties(words: Sequence[Words]) -> tuple[Rows, Rows]:
     >>> places.tolist(), firsts.tolist()
     ([1, 2], [0, 0])
     """
-    places = np.flatnonzero(words[0][1:] == words[0][:-1]) + 1
-    for word in words[1:]:
-        places = places[word[places] == word[places - 1]]
-    if not places.size:
-        return places, places
-    begins = np.flatnonzero(np.diff(places, prepend=-1) != 1)
-    lengths = np.diff(begins, append=len(places))
-    return places, np.repeat(places[begins] - 1, lengths)
+    starts, count = find_starts(words), len(words[0])
+    return np.delete(np.arange(count), starts), np.repeat(starts, np.diff(starts, append=count) - 1)
 
 
 def _collided(mine: pa.Array, theirs: pa.Array) -> CheckError:

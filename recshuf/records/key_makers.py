@@ -217,17 +217,6 @@ def cut_rows(
             yield batch.slice(first, stop - first), own
 
 
-def find_others(rows: NDArray[np.intp], count: int) -> NDArray[np.intp]:
-    """Return those of the rows 0 to `count` that are not among some.
-
-    >>> find_others(np.array([1, 3]), 4).tolist()
-    [0, 2]
-    """
-    stays = np.ones(count, np.bool_)
-    stays[rows] = False
-    return np.flatnonzero(stays)
-
-
 def remove_rows(ranges: Sequence[RowRange], rows: NDArray[np.intp]) -> list[RowRange]:
     """Return row ranges without some ascending rows, which are numbered through all ranges.
 

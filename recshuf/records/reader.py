@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from recshuf.dataclass import dataclass
 from recshuf.errors import Stopped
-from recshuf.interfaces import SupportsJoining
 from recshuf.records.arrays import count_bytes
 from recshuf.records.batch import RowCounter, concat_batches, join_ranges, number_batches
 from recshuf.records.keys import RowRange
@@ -290,8 +289,6 @@ class InputReader:
 
     def _read_joined(self, run: list[InputPart], coalescer: Coalescer) -> int:
         """Read small inputs joined, if the source can; return how many."""
-        if not isinstance(self._source, SupportsJoining):
-            return 0
         inputs = [part.input_index for part in run]
         joined = self._source.read_joined(inputs, self._plan.block_bytes, self._plan.max_record_bytes)
         if joined is None:

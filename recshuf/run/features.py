@@ -179,7 +179,7 @@ def find_part_sizes(run: Run, feature: SplitFiles, counts: InputCounts, groups: 
     from recshuf.records.value_keys import divide_keys, find_begins  # a plain shuffle starts faster
 
     edges = divide_keys(tuple(feature.shares.values()))
-    places = groups.count_before(find_begins(edges), feature.word_count)
+    places = groups.count_before(find_begins(edges))
     sizes = [stop - start for start, stop in pairwise([0, *places, counts.record_count])]
     if run.split is not None and sizes != (planned := plan_sizes(run, feature)):
         raise CheckError(f"gather: {sizes} records in the parts of the split, {planned} planned; run again")

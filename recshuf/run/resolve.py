@@ -164,7 +164,7 @@ class Run:
             explained = self.decoding.inner and self.decoding.inner.explain(error.field)
             if not explained:
                 raise
-            raise ConversionError(explained.field, explained.problem, remedy=explained.remedy) from error
+            raise explained from error
         if (needed := target.sink_bytes(1)) > self.job.memory_bytes:
             raise MemoryLimitError(
                 f"writing {len(schema):,} columns needs at least {format_size(round_up(needed))} of memory, and the limit is "

@@ -18,7 +18,7 @@ from recshuf.piles.store import Store
 from recshuf.records.arrays import take_rows
 from recshuf.records.batch import Records, split_ranges
 from recshuf.records.digests import Digests, InputCount, InputCounts
-from recshuf.records.key_makers import KeyedRows, KeyMaker, cut_rows, find_others, remove_rows
+from recshuf.records.key_makers import KeyedRows, KeyMaker, cut_rows, remove_rows
 from recshuf.records.keys import KEY_BYTES
 from recshuf.records.provenance import add_provenance
 from recshuf.records.reader import InputPart, InputReader, ReadingPlan, whole_inputs
@@ -271,7 +271,7 @@ class Scatter:
             dropped = Digests.find(records.take(repeats), np.searchsorted(repeats, edges))
             # So the set is complete if its digest and that of what is dropped are that of all.
             digests.subtract(dropped)
-            records = records.take(find_others(repeats, len(records)))
+            records = records.take(np.delete(np.arange(len(records)), repeats))
             with self._lock:
                 self._counts.add_dropped(inputs, dropped)
         if len(records):

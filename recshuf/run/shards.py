@@ -113,7 +113,7 @@ def _cut_by_key(run: Run, counts: InputCounts, groups: Groups) -> Bounds:
     count = count_shards(run.output.cut, None, None) or 1
     first_keys = [(shard << 64) // count for shard in range(1, count)]
     held = groups.digest(range(len(groups.sizes)))
-    edges = [0, *groups.count_before(first_keys, run.job.key_words), held.records]
+    edges = [0, *groups.count_before(first_keys), held.records]
     byte_count = counts.byte_count * held.records // max(1, counts.read_count)
     return Bounds(edges, byte_count, basis=f"{held.records}:{held.fingerprint:016x}")
 

@@ -21,7 +21,7 @@ import pytest
 from recshuf.errors import BadRecordError, InputError, UsageError
 from recshuf.formats.compression import split_suffix
 from recshuf.formats.stored import pack, unpack
-from recshuf.interfaces import InputFile, Sink, Source, StoredInputs, SupportsJoining, SupportsStream, Target
+from recshuf.interfaces import InputFile, Sink, Source, StoredInputs, SupportsStream, Target
 from recshuf.testing.runs import RunSuite
 from recshuf.testing.tools import (
     LONGEST,
@@ -127,8 +127,6 @@ class FormatSuite(RunSuite):
     def test_inputs_that_are_read_at_once_hold_what_each_does(
         self, source: Source, expected: list[list[Any]]
     ) -> None:
-        if not isinstance(source, SupportsJoining):
-            return
         for first in range(len(expected)):
             joined = source.read_joined(range(first, len(expected)), MANY_BYTES, LONGEST)
             count = len(joined.rows) if joined else 0

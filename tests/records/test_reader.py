@@ -33,7 +33,7 @@ class JoiningSource(FakeSource):
     """Reads inputs at once, up to one that has five records, and no more than seven."""
 
     def read_joined(self, inputs: Sequence[int], block_bytes: int, max_record_bytes: int) -> Joined | None:
-        """See `SupportsJoining`."""
+        """See `Source`."""
         chosen = list(takewhile(lambda index: len(self.rows[index]) != 5, inputs))[:7]
         batches = [
             batch

@@ -33,7 +33,7 @@ from recshuf.formats.jsonl.line_checks import (
 )
 from recshuf.formats.jsonl.numbers import TYPE_REMEDY, check_floats, walk_columns
 from recshuf.formats.jsonl.parser import pick_columns, propose_texts
-from recshuf.interfaces import BadRecords, Decoder, Explanation
+from recshuf.interfaces import BadRecords, Decoder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -265,12 +265,13 @@ class JsonDecoder(Decoder):
         """Return the schema: fields in the order of their first appearance, of type null if never filled."""
         return self._finish_parser().schema
 
-    def explain(self, field: str) -> Explanation | None:
+    def explain(self, field: str) -> ConversionError | None:
         proposed = propose_texts(self.finish())
         if proposed is None or not field.startswith(proposed[0][0] or ""):
             return None
         path, remedy = proposed
-        return Explanation(name_path(path), "all its objects are empty, which no column holds", remedy)
+        problem = "all its objects are empty, which no column holds"
+        return ConversionError(name_path(path), problem, remedy=remedy)
 
     def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         parser, lines = self._finish_parser(), as_lines(batch.column(0))

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
         ReadOptions,
         Source,
         StoredInputs,
-        SupportsSchema,
         Target,
         WriteOptions,
     )
@@ -68,7 +67,7 @@ class ParquetFormat(Format):
 
         return ParquetTarget(schema, make_plan(schema, layout, options), options)
 
-    def layout_of_tables(self, tables: HeldTables, kept: object | None) -> SupportsSchema:
+    def layout_of_tables(self, tables: HeldTables, kept: object | None) -> Any:
         from recshuf.formats.parquet.source import make_layout
 
         return make_layout(tables, kept)

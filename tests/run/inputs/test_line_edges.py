@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import recshuf
 from recshuf.formats.jsonl import FORMAT
 from recshuf.formats.lines.cutting import BLANK_END_BYTES
-from recshuf.interfaces import ReadOptions, SupportsJoining
+from recshuf.interfaces import ReadOptions
 from tests.support.effort import examples, some
 from tests.support.formats.format_tools import read_input
 from tests.support.formats.line_tools import give, records_in, same_folder, split_records
@@ -61,7 +61,6 @@ def test_every_way_to_read_finds_the_same_records(
     records = find_records(data)
     for index in range(2):
         assert records_in(read_input(source, index, block_bytes)) == records
-    assert isinstance(source, SupportsJoining)
     joined = source.read_joined([0, 2], 1 << 20, 1 << 20)
     assert joined is None or (records_in([joined.batch]), joined.rows) == (records * 2, [len(records)] * 2)
     if len(data) < 1 << 16:

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 import recshuf
 from recshuf.formats.parquet import FORMAT
-from recshuf.interfaces import InputFile, Joined, ReadOptions, Source, SupportsJoining, WriteOptions
+from recshuf.interfaces import InputFile, Joined, ReadOptions, Source, WriteOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -45,7 +45,6 @@ def read_all(source: Source, block_bytes: int = BLOCK, longest: int = LONGEST) -
 def read_joined(
     source: Source, first: int = 0, block_bytes: int = BLOCK, longest: int = BLOCK
 ) -> Joined | None:
-    assert isinstance(source, SupportsJoining)
     return source.read_joined(range(first, len(source.inputs)), block_bytes, longest)
 
 

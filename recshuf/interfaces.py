@@ -846,7 +846,7 @@ class Traits:
     native_is_table: bool = False
     """Whether native batches are tables: any table of Arrow is a native batch."""
     takes_tables: bool = False
-    """Whether tables that a caller holds are shuffled as if they had been read from files of it; see `Format.layout_of_tables`."""
+    """Whether tables that a caller holds are shuffled as if they had been read from files of it."""
     keeps_dictionaries: bool = False
     """Whether dictionary columns are written as such."""
     shares_suffixes: bool = False
@@ -868,20 +868,6 @@ class Traits:
     def sets_bad_aside(self) -> bool:
         """Whether records that have no table form can be set aside."""
         return self.is_lines or "sets_bad_aside" in self.read_options
-
-
-@dataclass(frozen=True, slots=True)
-class HeldTables:
-    """Tables that a caller holds, and all their records together."""
-
-    schema: pa.Schema
-    """Declared schema, united with that of the files among them."""
-    dictionaries: Mapping[int, pa.Array]
-    """Values of its columns of dictionary types."""
-    head: pa.Table
-    """First rows of the tables, with dense types."""
-    row_count: int
-    """Number of rows, as far as it is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -949,26 +935,9 @@ class Format(ABC):
         """Return `ReadOptions.schema` to read shards with that were written from tables; None if the files say their types."""
         return None
 
-    def layout_of_tables(self, tables: HeldTables, kept: object | None) -> Any:
-        """Return the `Source.layout` of tables that a caller holds, for `Traits.takes_tables`; it has a `schema`, the declared one.
-
-        Parameters
-        ----------
-        tables
-            What is known of them.
-        kept
-            The layout of files of this format among them; None if there are none.
-        """
-        raise NotImplementedError
-
     def grow_layout(self, layout: Any) -> object:
         """Return a `Source.layout` that suits records of further inputs, too, which were not there when it was made."""
         return layout
-
-    def layout_header(self, layout: Any) -> bytes:
-        """Return the lines before the records, by the `Source.layout`, that every shard repeats: its `header`, if that is bytes."""
-        header = getattr(layout, "header", b"")
-        return header if isinstance(header, bytes) else b""
 
     def check_appended(self, kept: Source, source: Source) -> None:  # noqa: B027 - by default the schema tells all
         """Check that native records of a source can lie with those of another one, the `kept`, in one store.

@@ -1,4 +1,4 @@
-"""Tables that a caller holds as inputs of a format, alone or among its files: as if they had been read from files of it."""
+"""Tables that a caller holds as inputs of Parquet, alone or among its files: as if they had been read from files of it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import pyarrow as pa
 
 from recshuf.formats import TABLES, load_format
 from recshuf.formats.arrow.source import unite
+from recshuf.formats.parquet.source import HeldTables, make_layout
 from recshuf.formats.parquet.types import dense_schema
-from recshuf.interfaces import Fragment, HeldTables, Source, TableDecoder
+from recshuf.interfaces import Fragment, Source, TableDecoder
 from recshuf.records.conforming import conform
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class TableSource(Source):
             if self.metadata.differences and self.metadata.differences not in self.notes:
                 self.notes += (self.metadata.differences,)
         held = self._hold(parts[0], declared)
-        self.layout = known.layout_of_tables(held, parts[1].layout if kinds[1] else None)
+        self.layout = make_layout(held, parts[1].layout if kinds[1] else None)
         self.schema = dense_schema(self.layout.schema)
 
     def _hold(self, source: Any, declared: pa.Schema) -> HeldTables:

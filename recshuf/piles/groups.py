@@ -229,36 +229,28 @@ class Groups:
         return self._regions.announce(bundles, self._list_cells)
 
     def load_parts(
-        self, groups: Sequence[int], edges: Sequence[int]
+        self, groups: Sequence[int], edges: Sequence[int], *, is_giant: bool = False
     ) -> tuple[Records, list[int], list[Content]]:
         """Return what `load` does without repeats, where its parts ``edges[k]:edges[k + 1]`` are now, and what is in each.
 
-        Each record is digested once: the sum over all parts, what is dropped, and what lies before and after them, is what
-        is compared.
+        Repeats in a group that `is_giant` are not all in memory. Each record is digested once: the sum over all parts, what is
+        dropped, and what lies before and after them, is what is compared.
         """
-        records = self._take(groups)
-        values, places = self._count_values(records, edges), np.array([0, *edges, len(records)])
-        dropped = Digests(len(places) - 1)
-        repeats = None if self._duplicates is None else self._duplicates.find_ordered(records)
-        if repeats is not None and repeats.size:
-            before = np.searchsorted(repeats, places)
-            dropped = Digests.find(records.take(repeats), before)
-            records, places = records.take(np.delete(np.arange(len(records)), repeats)), places - before
+        if is_giant and self._duplicates is not None and len(groups) == 1:
+            read = partial(self._regions.iterate_parts, groups[0])
+            records, places, dropped = self._duplicates.join(read, edges)
+        else:
+            records = self._take(groups)
+            places, dropped = np.array([0, *edges, len(records)]), Digests(len(edges) + 1)
+            repeats = None if self._duplicates is None else self._duplicates.find_ordered(records)
+            if repeats is not None and repeats.size:
+                before = np.searchsorted(repeats, places)
+                dropped = Digests.find(records.take(repeats), before)
+                records, places = records.take(np.delete(np.arange(len(records)), repeats)), places - before
+        values = self._count_values(records, edges)
         digests = Digests.find(records, places)
         self._regions.check(self._list_cells(groups), digests.sum() + dropped.sum())
         contents = list(map(Content, list(digests)[1:-1], values, list(dropped)[1:-1]))
-        return self._select(records), places[1:-1].tolist(), contents
-
-    def load_distinct(self, group: int, edges: Sequence[int]) -> tuple[Records, list[int], list[Content]]:
-        """Do what `load_parts` does for a group in an order by keys, of which repeats are not all in memory."""
-        if self._duplicates is None:
-            return self.load_parts([group], edges)
-        read = partial(self._regions.iterate_parts, group)
-        records, places, dropped = self._duplicates.join(read, edges)
-        digests = Digests.find(records, places)
-        self._regions.check(self._list_cells([group]), digests.sum() + dropped.sum())
-        inner = zip(list(digests)[1:-1], list(dropped)[1:-1], strict=True)
-        contents = [Content(digest, dropped=repeated) for digest, repeated in inner]
         return self._select(records), places[1:-1].tolist(), contents
 
     def _count_values(self, records: Records, edges: Sequence[int]) -> list[int]:

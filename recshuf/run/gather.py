@@ -56,10 +56,7 @@ def load_chunks(
     run: GroupRange, edges: Sequence[int], decoder: Decoder | None, *, is_giant: bool = False
 ) -> list[Chunk]:
     """Return the records of groups in order, in table form if there is a decoder, a chunk for each ``edges[k]:edges[k + 1]``."""
-    if is_giant and len(run.numbers) == 1:
-        records, kept_edges, contents = run.groups.load_distinct(run.numbers[0], edges)
-    else:
-        records, kept_edges, contents = run.groups.load_parts(run.numbers, edges)
+    records, kept_edges, contents = run.groups.load_parts(run.numbers, edges, is_giant=is_giant)
     batch = records.batch
     del records
     if decoder is not None:

@@ -230,8 +230,8 @@ def open_more(open_file: Callable[[], T]) -> T:
         return open_file()
 
 
-def lock_folder(folder: Path, output: str, kind: int = fcntl.LOCK_EX) -> int:
-    """Make a private folder, and return a descriptor that holds its lock until it is closed.
+def lock_folder(folder: Path, output: str, *, is_shared: bool = False) -> int:
+    """Make a private folder, and return a descriptor that holds its lock, which others may share, until it is closed.
 
     An `OutputError` names the `output` if another run holds it, or it is no folder.
     """
@@ -241,7 +241,7 @@ def lock_folder(folder: Path, output: str, kind: int = fcntl.LOCK_EX) -> int:
             with suppress(FileExistsError):
                 folder.mkdir(mode=0o700)
                 is_new = True
-            lock = _try_lock(folder, output, kind)
+            lock = _try_lock(folder, output, fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX)
         except BaseException as error:
             if is_new and not isinstance(error, OutputError):  # else another run has it
                 with suppress(OSError):
@@ -249,11 +249,6 @@ def lock_folder(folder: Path, output: str, kind: int = fcntl.LOCK_EX) -> int:
             raise
         if lock is not None:
             return lock
-
-
-def share_folder(folder: Path, output: str) -> int:
-    """Do what `lock_folder` does, with a lock that others may share."""
-    return lock_folder(folder, output, fcntl.LOCK_SH)
 
 
 def _try_lock(folder: Path, output: str, kind: int) -> int | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from recshuf.system.files import share_folder
+from recshuf.system.files import lock_folder
 from tests.support.numbered_files import make_inputs
 from tests.support.processes.task_runs import divide_small, read_all, shuffle
 
@@ -129,7 +129,7 @@ def test_a_commit_waits_for_the_end_of_other_tasks(tasks: Tasks):
     tasks.plan()
     tasks.run_stages(*STAGES[:3])
     (last,) = tasks.numbers("commit")
-    task = share_folder(tasks.work, "out")
+    task = lock_folder(tasks.work, "out", is_shared=True)
     tasks.refuse(last, 1, "out: another run is writing it")
     os.close(task)
     tasks.run(last)

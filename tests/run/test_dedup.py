@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 import recshuf
 from recshuf.errors import CheckError, OutputExistsError, RecshufWarning
-from recshuf.piles.groups import Groups
 from recshuf.records import value_keys
+from recshuf.records.duplicates import Duplicates
 from recshuf.records.value_keys import ValueKeys
 from tests.support.effort import examples
 from tests.support.formats.conversion_data import read_columns
@@ -314,19 +314,19 @@ def test_a_pile_of_repeats_is_not_split_but_read_without_them(
     numbers = [(number % 2) * number % 50 for number in range(240)]
     rows = [f'{{"x": {number}, "y": "{"z" * (800 if number else 900)}"}}\n' for number in numbers]
     (tmp_path / "in.jsonl").write_text("".join(rows))
-    outputs, loaded, load = [], list[int](), Groups.load_distinct
+    outputs, joined, join = [], list[int](), Duplicates.join
 
-    def load_distinct(groups: Groups, group: int, edges: Sequence[int]) -> Any:
-        found = load(groups, group, edges)
-        loaded.append(int(groups.byte_counts[group] > groups.sizes[group] * 900 / 2))
+    def note_join(duplicates: Duplicates, read: Any, edges: Sequence[int]) -> Any:
+        found = join(duplicates, read, edges)
+        joined.append(len(found[0]))
         return found
 
-    monkeypatch.setattr(Groups, "load_distinct", load_distinct)
+    monkeypatch.setattr(Duplicates, "join", note_join)
     for plan in ({}, {"block_bytes": 2000, "pile_count": 2, "pile_bytes": 60_000, "resident_bytes": 0}):
         with monkeypatch.context() as patch:
             change_plans(patch, **plan)
             report = run(tmp_path / "in.jsonl", tmp_path / "out", dedup=dedup, piles=None, overwrite=True)
         outputs.append((read_files(tmp_path / "out"), report.features))
-        assert bool(loaded) == bool(plan)
+        assert bool(joined) == bool(plan)
     assert outputs[0] == outputs[1]
     assert outputs[0][1]["dedup"]["kept"] == len(set(rows))

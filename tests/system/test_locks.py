@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,6 @@ from recshuf.errors import OutputError
 from recshuf.system.files import (
     lock_existing,
     lock_folder,
-    share_folder,
     try_exclusive,
     try_shared,
     unlink_unless_locked,
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 HELD = "^out: another run is writing it .*; wait for its end, or choose another output$"
-MAKERS = {"alone": lock_folder, "shared": share_folder}
+MAKERS = {"alone": lock_folder, "shared": partial(lock_folder, is_shared=True)}
 
 
 @pytest.mark.parametrize(("first", "second"), [*product(MAKERS, MAKERS)])

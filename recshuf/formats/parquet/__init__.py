@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
     from recshuf.interfaces import (
         Decoder,
-        HeldTables,
         InputFile,
         ReadOptions,
         Source,
@@ -66,11 +65,6 @@ class ParquetFormat(Format):
         from recshuf.formats.parquet.sink import ParquetTarget
 
         return ParquetTarget(schema, make_plan(schema, layout, options), options)
-
-    def layout_of_tables(self, tables: HeldTables, kept: object | None) -> Any:
-        from recshuf.formats.parquet.source import make_layout
-
-        return make_layout(tables, kept)
 
     def grow_layout(self, layout: Any) -> object:
         from recshuf.formats.parquet.plan import grow_layout

@@ -7,7 +7,7 @@ from collections import deque
 from contextlib import suppress
 from dataclasses import replace
 from itertools import takewhile
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -41,13 +41,13 @@ from recshuf.records.arrays import count_bytes, is_any_list
 from recshuf.records.batch import concat_batches
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from io import RawIOBase
 
     from recshuf.formats.parquet.file import Footer, OpenFile
     from recshuf.formats.parquet.metadata import RangeIndex
     from recshuf.formats.parquet.pages import Pages
-    from recshuf.interfaces import BatchLimits, Handle, HeldTables
+    from recshuf.interfaces import BatchLimits, Handle
 
 
 _JOINED_BYTES = 4 << 20
@@ -266,6 +266,19 @@ class _File:
 
     def find_stamp(self) -> None:
         """Return None: it does not change."""
+
+
+class HeldTables(NamedTuple):
+    """Tables that a caller holds, and all their records together."""
+
+    schema: pa.Schema
+    """Declared schema, united with that of the files among them."""
+    dictionaries: Mapping[int, pa.Array]
+    """Values of its columns of dictionary types."""
+    head: pa.Table
+    """First rows of the tables, with dense types."""
+    row_count: int
+    """Number of rows, as far as it is known."""
 
 
 def make_layout(tables: HeldTables, kept: object | None) -> ParquetLayout:

@@ -28,9 +28,9 @@ from recshuf.system.files import (
     begin_writing,
     drop_file_pages,
     format_line,
+    lock_folder,
     parse_line,
     place_file,
-    share_folder,
     sync,
     sync_file_system,
 )
@@ -129,7 +129,7 @@ class FileResults(TaskResults):
         """Make it, and hold the lock of the work folder together with other tasks."""
         work = self.path.parent
         work.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = share_folder(work, output)
+        descriptor = lock_folder(work, output, is_shared=True)
         try:
             self.make()
             yield

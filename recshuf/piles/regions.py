@@ -53,14 +53,10 @@ class FilledRegions(Regions):
         return range(self._starts[column], self._starts[column + 1])
 
     def pack(self, cells: Cells, memory: Allocate = allocate) -> Packed | None:
-        """Return the records of some columns, all in memory or all on disk.
-
-        Those of columns in memory that follow each other are in the input order of all.
-        """
         columns = [column for _, column in cells]
         if columns and columns[0] < self.resident_count:
             parts = [
-                kept.take(piles) for piles in self._join_piles(cells) for kept in self._store.find(piles)
+                kept.take(piles) for piles in map(self._piles, columns) for kept in self._store.find(piles)
             ]
             return JoinedRecords(parts) if parts else None
         slices = [
@@ -84,22 +80,7 @@ class FilledRegions(Regions):
         return bisect_right(self._starts, pile) - 1
 
     def digest(self, cells: Cells) -> Digest:
-        return sum_digests(map(self._store.sum, self._join_piles(cells)))
-
-    def _join_piles(self, cells: Cells) -> Iterator[range]:
-        """Yield the piles of some columns, those of columns with nothing but empty ones between them as one range."""
-        held, end = range(0), 0
-        for _, column in cells:
-            piles = self._piles(column)
-            if held and column >= end and not self.counts[0, end:column].any():
-                held = range(held.start, piles.stop)
-            else:
-                if held:
-                    yield held
-                held = piles
-            end = column + 1
-        if held:
-            yield held
+        return sum_digests(self._store.sum(self._piles(column)) for _, column in cells)
 
     def split(self, column: int, part_count: int) -> FilledRegions:
         """Return the records of a column in finer piles, in memory or on disk as it is. The column itself stays."""
@@ -139,7 +120,7 @@ class FilledRegions(Regions):
             sums = sum_digests(found.values()), sum_digests(given.values())
             if sums[0] != sums[1]:
                 return disagreement(where, *sums)
-        names = ", ".join(map(_name_piles, self._join_piles(cells)))
+        names = ", ".join(_name_piles(self._piles(column)) for _, column in cells)
         return CheckError(f"gather: {names}{self._name} were read or ordered wrongly once; run again")
 
 

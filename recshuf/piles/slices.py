@@ -93,9 +93,7 @@ class RecordCodec:
 
         A null counts as what its slot holds.
         """
-        return self._sum_plain(self._to_plain(batch), edges)
-
-    def _sum_plain(self, batch: pa.RecordBatch, edges: NDArray[np.int64]) -> NDArray[np.int64]:
+        batch = self._to_plain(batch)
         sums = np.empty((len(self.variable_columns), len(edges) - 1), np.int64)
         for row, index in enumerate(self.variable_columns):
             column = batch.column(index)
@@ -121,7 +119,7 @@ class RecordCodec:
             cutter.add(column, edges)
         flags = repeat(memoryview(bytes(cutter.flags)), len(bounds) - 1)
         slices = [list(buffers) for buffers in zip(*cutter.planes, flags, strict=True)]
-        return slices, self._sum_plain(batch, edges)
+        return slices, self.sum_lengths(batch, edges)
 
     def unpack(self, slices: list[Payload]) -> Records:
         """Return the records of one or more slices, joined in order; they may be views of the slices."""
@@ -162,19 +160,6 @@ class RecordCodec:
             return Records(keys, _conform_columns(columns, self.schema))
         return Records(keys, pa.RecordBatch.from_arrays(columns, schema=self.schema))
 
-    def unpack_keys(self, slices: Sequence[Payload]) -> NDArray[np.uint64]:
-        """Return the keys of one or more slices, joined."""
-        parts = [data[: count * KEY_BYTES] for data, count in slices]
-        return np.concatenate(parts).view(np.uint64)
-
-    def unpack_words(self, slices: Sequence[Payload], place: int = 0) -> NDArray[np.uint64]:
-        """Return a column of 8 bytes of slices, which `place` others follow as the last ones, as one number for each record."""
-        parts = []
-        for data, count in slices:
-            end = len(data) - self.overhead_bytes - place * count * KEY_BYTES
-            parts.append(data[end - count * KEY_BYTES : end])
-        return np.concatenate(parts).view(np.uint64)
-
 
 def _conform_columns(columns: Sequence[pa.Array], schema: pa.Schema) -> pa.RecordBatch:
     # `RecordBatch.cast` fails with lists and slices of structs that hold values of type null.
@@ -196,21 +181,25 @@ class PackedRecords:
     @cached_property
     def keys(self) -> NDArray[np.uint64]:
         """Their keys, shape ``(n,)``."""
-        return self._codec.unpack_keys(self._payloads)
+        return np.concatenate([data[: count * KEY_BYTES] for data, count in self._payloads]).view(np.uint64)
 
     @cached_property
     def origins(self) -> NDArray[np.uint64]:
         """Their provenance, as `find_origins` returns it; only if they have one."""
-        origins = self._codec.unpack_words(self._payloads)
+        origins = self._find_word(0)
         return origins if self._added is None else shift_origins(origins, self._added)
 
     def find_words(self, word_count: int) -> list[NDArray[np.uint64]]:
         """Return the words of their keys, the further ones of which are their last columns."""
-        others = (self._codec.unpack_words(self._payloads, place) for place in range(word_count - 2, -1, -1))
-        return [self.keys, *others]
+        return [self.keys, *map(self._find_word, range(word_count - 2, -1, -1))]
 
-    def __len__(self) -> int:
-        return len(self.keys)
+    def _find_word(self, place: int) -> NDArray[np.uint64]:
+        """Return a column of 8 bytes, which `place` others follow as the last ones, as one number for each record."""
+        parts = []
+        for data, count in self._payloads:
+            end = len(data) - self._codec.overhead_bytes - place * count * KEY_BYTES
+            parts.append(data[end - count * KEY_BYTES : end])
+        return np.concatenate(parts).view(np.uint64)
 
     def join(self) -> Records:
         """Return them in their order; they may be views of the slices."""

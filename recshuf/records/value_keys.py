@@ -158,36 +158,23 @@ def encrypt(low: Words, high: Words, key: int) -> tuple[Words, Words]:
     ['0xe169c58d6627e8d5', '0x9b00dbd8bc57ac4c']
     """
     first, second = np.empty(len(low), np.uint64), np.empty(len(low), np.uint64)
-    scratch = np.empty((6, min(len(low), _PHILOX_ROWS)), np.uint64)
     for start in range(0, len(low), _PHILOX_ROWS):
         rows = slice(start, start + _PHILOX_ROWS)
-        _encrypt(low[rows], high[rows], key, (first[rows], second[rows]), scratch)
+        first[rows], second[rows] = _encrypt(low[rows], high[rows], key)
     return first, second
 
 
-def _encrypt(low: Words, high: Words, key: int, out: tuple[Words, Words], scratch: Words) -> None:
-    x0, x1, x2, x3, p0, p1 = scratch[:, : len(low)]
-    for word, x, y in ((low, x0, x1), (high, x2, x3)):
-        np.bitwise_and(word, _LOW, out=x)
-        np.right_shift(word, _HALF, out=y)
+def _encrypt(low: Words, high: Words, key: int) -> tuple[Words, Words]:
+    x0, x1, x2, x3 = low & _LOW, low >> _HALF, high & _LOW, high >> _HALF
     for number in range(_ROUNDS):
         k0, k1 = (
             np.uint64((half + number * step) & int(_LOW))
             for half, step in zip((key, key >> 32), _STEPS, strict=True)
         )
-        np.multiply(x0, _FACTORS[0], out=p0)
-        np.multiply(x2, _FACTORS[1], out=p1)
-        np.right_shift(p1, _HALF, out=x0)
-        x0 ^= x1
-        x0 ^= k0
-        np.right_shift(p0, _HALF, out=x2)
-        x2 ^= x3
-        x2 ^= k1
-        np.bitwise_and(p1, _LOW, out=x1)
-        np.bitwise_and(p0, _LOW, out=x3)
-    for x, y, word in ((x0, x1, out[0]), (x2, x3, out[1])):
-        np.left_shift(y, _HALF, out=word)
-        word |= x
+        p0, p1 = x0 * _FACTORS[0], x2 * _FACTORS[1]
+        x0, x1 = (p1 >> _HALF) ^ x1 ^ k0, p1 & _LOW
+        x2, x3 = (p0 >> _HALF) ^ x3 ^ k1, p0 & _LOW
+    return x0 | x1 << _HALF, x2 | x3 << _HALF
 
 
 class FieldKeys(KeyMaker):

@@ -10,8 +10,7 @@ import numpy as np
 
 from recshuf.dataclass import dataclass
 from recshuf.errors import UsageError
-from recshuf.records.keys import MAX_PILES
-from recshuf.records.split import apportion
+from recshuf.records.keys import MAX_PILES, apportion
 
 if TYPE_CHECKING:
     from fractions import Fraction

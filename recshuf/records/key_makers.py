@@ -25,8 +25,7 @@ import pyarrow as pa
 
 from recshuf.records.arrays import take_rows, view_bytes, wrap_values
 from recshuf.records.batch import Records
-from recshuf.records.keys import KEY_BYTES, RowRange, draw_keys, sort_by_words, stream_of
-from recshuf.records.split import Split, apportion
+from recshuf.records.keys import KEY_BYTES, RowRange, Split, apportion, draw_keys, sort_by_words, stream_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

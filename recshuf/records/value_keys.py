@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from recshuf.interfaces import ValueReader
-    from recshuf.records.keys import RowRange
-    from recshuf.records.split import Split
+    from recshuf.records.keys import RowRange, Split
 
     Words = NDArray[np.uint64]
 

@@ -22,10 +22,9 @@ from recshuf.job.report import DownloadReport, FileReport, PassReport, ShuffleRe
 from recshuf.output.manifest import Manifest
 from recshuf.records.digests import InputCounts
 from recshuf.records.key_makers import COUNTERS, CopyKeys, KeyMaker, PositionKeys, find_deviation, list_quotas
-from recshuf.records.keys import ORDER_VERSION
+from recshuf.records.keys import ORDER_VERSION, Split, apportion
 from recshuf.records.provenance import FILE_COLUMN, ROW_COLUMN, check_count
 from recshuf.records.reader import InputPart, InputReader, ReadingPlan
-from recshuf.records.split import Split, apportion
 from recshuf.storage.reading.objects import list_requests
 from recshuf.system.memory import peak_bytes
 from recshuf.version import __version__

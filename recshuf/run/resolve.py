@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from recshuf.output.quarantine import Quarantine
     from recshuf.output.run_log import TaskResults
     from recshuf.piles.store import Store
-    from recshuf.records.split import Split
+    from recshuf.records.keys import Split
     from recshuf.run.header import Header
 
 

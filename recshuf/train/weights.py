@@ -13,8 +13,7 @@ import xxhash
 from numpy.random import Philox, SeedSequence
 
 from recshuf.errors import UsageError
-from recshuf.records.keys import sort_by_key
-from recshuf.records.split import apportion, count_before
+from recshuf.records.keys import apportion, count_before, sort_by_key
 from recshuf.system.units import check_number
 from recshuf.train.schedule import MOST_STEPS
 

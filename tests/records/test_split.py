@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recshuf.records import split as module
-from recshuf.records.keys import RowRange, draw_keys, stream_of
-from recshuf.records.split import Split, count_before
+from recshuf.records import keys as module
+from recshuf.records.keys import RowRange, Split, count_before, draw_keys, stream_of
 from tests.support.effort import examples
 
 

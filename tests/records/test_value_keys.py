@@ -12,8 +12,7 @@ import pyarrow as pa
 import pytest
 
 from recshuf.interfaces import ValueReader
-from recshuf.records.keys import RowRange, sort_by_words
-from recshuf.records.split import Split
+from recshuf.records.keys import RowRange, Split, sort_by_words
 from recshuf.records.value_keys import (
     PartKeys,
     PlacedParts,
@@ -78,7 +77,7 @@ def test_records_without_a_value_may_share_one() -> None:
 def test_every_choice_and_order_is_equally_likely(
     counts: Sequence[int], sizes: Sequence[int], seeds: int, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("recshuf.records.split._BUCKET_BITS", 4)  # most of the time goes to empty buckets
+    monkeypatch.setattr("recshuf.records.keys._BUCKET_BITS", 4)  # most of the time goes to empty buckets
     total = sum(sizes)
     edges = tuple(divide_keys([Fraction(size, total) for size in sizes]))
     ranges = [RowRange(index, 0, count) for index, count in enumerate(counts) if count]

@@ -12,7 +12,7 @@ import pytest
 import recshuf
 from recshuf.errors import CheckError, ForeignFileError, OutputExistsError
 from recshuf.output.manifest import manifest_path
-from recshuf.records.split import apportion
+from recshuf.records.keys import apportion
 from tests.support.effort import mostly_slow
 from tests.support.numbered_files import FORMATS, make_inputs, read_ids
 from tests.support.small_runs import Listener, forge_keys, read_files
@@ -189,7 +189,7 @@ def swap(first: Path, second: Path) -> None:
 def test_a_record_in_another_part_than_planned_is_found_by_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    from recshuf.records.split import Split
+    from recshuf.records.keys import Split
 
     whole = Split.find_parts
 

@@ -37,8 +37,7 @@ from recshuf.piles.kept.folder import StoreFolder, refuse_in_store
 from recshuf.piles.kept.snapshots import STORE_VERSION
 from recshuf.piles.kept.stored import open_place
 from recshuf.records.key_makers import find_deviation
-from recshuf.records.keys import ORDER_VERSION
-from recshuf.records.split import Split, apportion
+from recshuf.records.keys import ORDER_VERSION, Split, apportion
 from recshuf.records.value_keys import PartFinder, PlacedParts, ValueParts
 from recshuf.run.features import count_records, open_fields, require_files
 from recshuf.run.inputs import Inputs, list_inputs

@@ -13,8 +13,7 @@ import pytest
 import recshuf
 from recshuf.errors import CheckError, InputError, OutputError, OutputExistsError, UsageError
 from recshuf.records.batch import Records
-from recshuf.records.keys import RowRange
-from recshuf.records.split import Split
+from recshuf.records.keys import RowRange, Split
 from tests.support.effort import mostly_slow
 from tests.support.formats.conversion_data import WRITERS, choose_columns
 from tests.support.stores.killed_stores import fork, join

@@ -48,7 +48,7 @@ def count_records(records: Records) -> Digest:
 def count_parts(_: Records, edges: NDArray[np.int64]) -> Digests:
     """Stand in for `Digests.find`."""
     digests = Digests(len(edges) - 1)
-    digests.counts = np.diff(edges)
+    digests.table[0] = np.diff(edges)
     return digests
 
 

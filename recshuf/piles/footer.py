@@ -107,9 +107,7 @@ class Footer:
         }
         text = json.dumps(header, separators=(",", ":")).encode()
         text += b" " * (-len(text) % _ALIGNMENT)
-        digests = self.digests
-        rows = (digests.counts, digests.byte_counts, digests.fingerprints)
-        arrays = (self.parts, self.sums, self.lengths, *rows)
+        arrays = (self.parts, self.sums, self.lengths, self.digests.table)
         content = text + b"".join(array.tobytes() for array in arrays)
         hashed = content + _HASHED.pack(offset, len(text))
         return content + _TRAILER.pack(offset, len(text), xxhash.xxh3_64_intdigest(hashed), _MAGIC)
@@ -153,8 +151,7 @@ def parse_footer(content: bytes | memoryview, name: str) -> Footer:
     edges = np.cumsum([3 * part_count, 2 * region_count, len(variable) * region_count])
     parts, sums, lengths, rows = np.split(numbers, edges)
     digests = Digests(header["pile_count"])
-    digests.counts, digests.byte_counts, fingerprints = rows.reshape(3, -1).copy()
-    digests.fingerprints = fingerprints.view(np.uint64)
+    digests.table = rows.reshape(3, -1).copy()
     sources = (
         SetSource(index, source, InputCount.unpack(count)) for index, source, *count in header["sources"]
     )

@@ -9,7 +9,7 @@ checksums for that, and `recshuf verify` compares contents.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -99,58 +99,63 @@ def find_fingerprints(keys: NDArray[np.uint64], lengths: NDArray[np.int64]) -> N
 
 
 class Digests:
-    """Digests of several parts, such as the piles of a set, as columns of shape ``(n,)``."""
+    """Digests of several parts, such as the piles of a set.
+
+    The `table` has their records, bytes and fingerprints as rows, shape ``(3, n)``; fingerprints as signed numbers of the same bits.
+    """
 
     def __init__(self, part_count: int) -> None:
-        self.counts: NDArray[np.int64] = np.zeros(part_count, np.int64)
-        self.byte_counts: NDArray[np.int64] = np.zeros(part_count, np.int64)
-        self.fingerprints: NDArray[np.uint64] = np.zeros(part_count, np.uint64)
+        self.table: NDArray[np.int64] = np.zeros((3, part_count), np.int64)
 
     @property
-    def _columns(self) -> tuple[NDArray[Any], ...]:
-        return self.counts, self.byte_counts, self.fingerprints
+    def counts(self) -> NDArray[np.int64]:
+        counts: NDArray[np.int64] = self.table[0]
+        return counts
 
     @classmethod
     def find(cls, records: Records, edges: NDArray[np.int64]) -> Digests:
         digests = cls(len(edges) - 1)
-        digests.counts = np.diff(edges)
+        counts, byte_counts, fingerprints = digests.table
+        counts[:] = np.diff(edges)
         starts, ends = edges[:-1], edges[1:]
         for first in range(int(edges[0]), int(edges[-1]), _CHUNK_RECORDS):
             chunk = records.slice(first, min(first + _CHUNK_RECORDS, int(edges[-1])))
             lengths = record_lengths(chunk.batch)
             present = np.flatnonzero((starts < first + len(chunk)) & (ends > first) & (ends > starts))
             begins = np.maximum(starts[present] - first, 0)
-            digests.byte_counts[present] += np.add.reduceat(lengths, begins)
-            fingerprints = find_fingerprints(chunk.keys, lengths)
-            digests.fingerprints[present] += np.add.reduceat(fingerprints, begins)
+            byte_counts[present] += np.add.reduceat(lengths, begins)
+            own = np.add.reduceat(find_fingerprints(chunk.keys, lengths), begins)
+            fingerprints[present] += own.view(np.int64)
         return digests
 
     def add(self, other: Digests) -> None:
-        for own, added in zip(self._columns, other._columns, strict=True):
-            own += added
+        self.table += other.table
 
     def subtract(self, other: Digests) -> None:
-        for own, taken in zip(self._columns, other._columns, strict=True):
-            own -= taken
+        self.table -= other.table
 
     def add_to(self, parts: Sequence[int], other: Digests) -> None:
         """Add digest k of `other` to part ``parts[k]``; a part may occur more than once."""
-        for own, added in zip(self._columns, other._columns, strict=True):
-            np.add.at(own, parts, added)
+        np.add.at(self.table.T, parts, other.table.T)
 
     def put(self, part: int, digest: Digest) -> None:
-        for own, value in zip(self._columns, digest, strict=True):
-            own[part] = value
+        self.table[:, part] = np.array(digest, np.uint64).view(np.int64)
 
     def sum(self, parts: slice | Sequence[int] = slice(None)) -> Digest:
-        return Digest(*(int(column[parts].sum()) for column in self._columns))
+        return sum_table(self.table[:, parts])
 
     def take(self, parts: slice | Sequence[int]) -> Iterator[Digest]:
-        """Return the digest of each of some parts."""
-        return map(Digest, *(column[parts].tolist() for column in self._columns))
+        counts, byte_counts, fingerprints = self.table[:, parts]
+        return map(Digest, counts.tolist(), byte_counts.tolist(), fingerprints.view(np.uint64).tolist())
 
     def __iter__(self) -> Iterator[Digest]:
         return self.take(slice(None))
+
+
+def sum_table(table: NDArray[np.int64]) -> Digest:
+    """Return the sum of digests, given as in `Digests`."""
+    records, byte_count, fingerprint = table.sum(axis=1).tolist()
+    return Digest(records, byte_count, fingerprint % _MODULUS)
 
 
 def digest_records(records: Records) -> Digest:

@@ -16,7 +16,7 @@ from recshuf.errors import UsageError
 from recshuf.formats.selection import ID, Selection
 from recshuf.piles.groups import Regions
 from recshuf.piles.slices import JoinedRecords, RecordCodec
-from recshuf.records.digests import Digest, Digests, digest_records
+from recshuf.records.digests import Digests, digest_records, sum_table
 from recshuf.system.buffers import allocate
 from recshuf.train.selection import restore_decoder
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from recshuf.piles.groups import Cells
     from recshuf.piles.kept.stored import StoredPiles
     from recshuf.records.batch import Records
+    from recshuf.records.digests import Digest
     from recshuf.system.buffers import Allocate
 
 
@@ -85,8 +86,7 @@ class FilteredPiles(Regions):
             rows_kept.update(rows.data)
             found = records.take(rows)
             edges = np.searchsorted(rows, np.cumsum([0, *piles.counts[sets, pile]]))
-            own = Digests.find(found, edges)
-            self._digests[:, sets, pile] = own.counts, own.byte_counts, own.fingerprints.view(np.int64)
+            self._digests[:, sets, pile] = Digests.find(found, edges).table
             self._lengths[:, sets, pile] = codec.sum_lengths(found.batch, edges)
         self.counts: NDArray[np.int64] = self._digests[0]
         self.byte_counts: NDArray[np.int64] = np.where(
@@ -140,8 +140,7 @@ class FilteredPiles(Regions):
 
     def digest(self, cells: Cells) -> Digest:
         sets, piles = zip(*cells, strict=True) if cells else ((), ())
-        counts, byte_counts, fingerprints = self._digests[:, sets, piles]
-        return Digest(int(counts.sum()), int(byte_counts.sum()), int(fingerprints.sum(dtype=np.uint64)))
+        return sum_table(self._digests[:, sets, piles])
 
     def blame(self, _: Cells) -> UsageError:
         return UsageError(

@@ -21,7 +21,7 @@ from recshuf.piles.layout import join_nulls
 from recshuf.piles.pile_set import PileSet
 from recshuf.piles.set_folder import remake_store
 from recshuf.piles.slices import PackedRecords, RecordCodec
-from recshuf.records.digests import Digest
+from recshuf.records.digests import sum_table
 from recshuf.storage import StorageOptions, Url, is_url, refuse_unknown_scheme
 from recshuf.system.buffers import Slab, allocate
 from recshuf.system.paths import check_name
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from recshuf.piles.set_folder import SetFolder
     from recshuf.piles.slices import Slice
     from recshuf.piles.store import Store
+    from recshuf.records.digests import Digest
     from recshuf.system.buffers import Allocate
 
 
@@ -145,8 +146,7 @@ class StoredPiles(Regions):
         self._footers: list[Footer] = [footer for _, footer in opened]
         table = np.zeros((5, len(opened), found.pile_count), np.int64)
         for index, footer in enumerate(self._footers):
-            own = footer.digests
-            table[:, index] = *footer.sums, own.counts, own.byte_counts, own.fingerprints.view(np.int64)
+            table[:, index] = *footer.sums, *footer.digests.table
         self.counts: NDArray[np.int64] = table[0]
         """Records of each region, shape ``(K, M)``."""
         self.byte_counts: NDArray[np.int64] = table[1]
@@ -272,8 +272,7 @@ class StoredPiles(Regions):
 
     def digest(self, cells: Cells) -> Digest:
         sets, piles = zip(*cells, strict=True) if cells else ((), ())
-        counts, byte_counts, fingerprints = self._digests[:, sets, piles]
-        return Digest(int(counts.sum()), int(byte_counts.sum()), int(fingerprints.sum(dtype=np.uint64)))
+        return sum_table(self._digests[:, sets, piles])
 
     @property
     def nulls(self) -> tuple[str, ...] | None:

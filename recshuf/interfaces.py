@@ -117,32 +117,20 @@ class Opener(Protocol):
     """Opens one input, at any time and in any thread."""
 
     def open(self) -> Handle:
-        """Return the open input.
-
-        Raises
-        ------
-        InputError
-            When it cannot be opened.
-        """
+        """Return the open input; an `InputError` says that it cannot be opened."""
         ...
 
     def open_raw(self) -> RawIOBase:
         """Return the open input as an unbuffered file, for libraries; its methods raise what those of a `Handle` do.
 
-        Raises
-        ------
-        OSError
-            When it cannot be opened.
+        An `OSError` says that it cannot be opened.
         """
         ...
 
     def find_stamp(self) -> Stamp | None:
         """Return the stamp that it has now; None if it cannot change while it is read, as every read checks that.
 
-        Raises
-        ------
-        OSError
-            When it is gone.
+        An `OSError` says that it is gone.
         """
         ...
 

@@ -93,7 +93,6 @@ class EpochOrder:
 
     @property
     def _drawn_epoch(self) -> int:
-        """Number of the epoch whose order this is."""
         return 0 if self.reshuffle == "none" else self.epoch
 
     def find_slots(self, set_names: Sequence[str], pile_count: int) -> NDArray[np.intp]:

@@ -62,7 +62,6 @@ class SetDescription:
 
     @property
     def counts(self) -> dict[int, InputCount]:
-        """Counts of each source, by index."""
         return {source.index: source.count for source in self.sources}
 
 

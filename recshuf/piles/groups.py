@@ -276,7 +276,6 @@ class Groups:
         return records if self._column_count is None else records.select(self._column_count)
 
     def digest(self, groups: Iterable[int]) -> Digest:
-        """Return the digest of the records that were written to some groups."""
         return self._regions.digest(self._list_cells(groups))
 
     def find_starts(self, group: int) -> NDArray[np.intp]:

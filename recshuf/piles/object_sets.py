@@ -50,7 +50,6 @@ class Reopened(Generic[Opened]):
 
     @property
     def here(self) -> Opened:
-        """That of this process."""
         if self._process != os.getpid():
             self._opened = self._make()
             self._process = os.getpid()  # last: other threads of a child use what is opened

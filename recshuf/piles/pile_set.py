@@ -104,7 +104,6 @@ class RegionSpace:
             return offset
 
     def _extend(self, region: int, size: int) -> None:
-        """Continue a full region at the end of the file."""
         used = self._used[region]
         if used:
             self._full.setdefault(region, []).append((self._starts[region], used))
@@ -113,7 +112,6 @@ class RegionSpace:
         self.end += capacity
 
     def parts(self, region: int) -> list[tuple[int, int]]:
-        """Return start and bytes of each part of a region."""
         own = (self._starts[region], self._used[region])
         return [*self._full.get(region, []), *([own] if own[1] else [])]
 
@@ -207,7 +205,6 @@ class PileSet:
         self._file = wrap(self._file)
 
     def check(self) -> None:
-        """Read every slice."""
         for region, count in enumerate(self._counts.tolist()):
             if sum(piece.record_count for piece in self.read(region)) != count:
                 raise self._damaged(region)

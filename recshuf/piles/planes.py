@@ -72,7 +72,6 @@ def _plain_field(field: pa.Field) -> pa.Field:
 
 
 def count_nodes(kind: pa.DataType) -> int:
-    """Return the number of nodes of a plain type."""
     if kind.id in FLAT:
         return 1
     if isinstance(kind, pa.BaseExtensionType):
@@ -159,7 +158,6 @@ class Order:
         return places
 
     def take(self, array: pa.Array) -> pa.Array:
-        """Return the values of an array in this order."""
         return take_rows(pa.RecordBatch.from_arrays([array], names=[""]), self.index).column(0)
 
 
@@ -281,7 +279,6 @@ def _fixed_width(kind: pa.DataType) -> int | None:
 
 
 def _view_array(kind: pa.DataType, content: NDArray[np.uint8], count: int) -> pa.Array:
-    """Return the array of values of a fixed size."""
     if isinstance(kind, pa.BaseExtensionType):
         return kind.wrap_array(_view_array(kind.storage_type, content, count))
     if pa.types.is_fixed_size_list(kind):
@@ -291,7 +288,6 @@ def _view_array(kind: pa.DataType, content: NDArray[np.uint8], count: int) -> pa
 
 
 def _narrow(offsets: NDArray[np.int64], kind: pa.DataType) -> NDArray[Any]:
-    """Return offsets in the width of a type."""
     types = pa.types
     if types.is_large_binary(kind) or types.is_large_string(kind) or types.is_large_list(kind):
         return offsets

@@ -125,5 +125,4 @@ class FilledRegions(Regions):
 
 
 def _name_piles(piles: range) -> str:
-    """Return the name of consecutive piles in errors."""
     return f"pile {piles.start}" if len(piles) == 1 else f"piles {piles.start} to {piles.stop - 1}"

@@ -261,7 +261,6 @@ class SetFolder:
 
 
 def _open_nameless(folder: Path) -> int:
-    """Create a file without a name."""
     try:
         return os.open(folder, os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC, 0o600)
     except OSError as error:

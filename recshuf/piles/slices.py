@@ -286,7 +286,6 @@ class SliceFormat:
             self._codec = pa.Codec("zstd", compression_level=_ZSTD_LEVEL)
 
     def frame(self, buffers: list[memoryview], count: int, origin: Origin) -> list[bytes | memoryview]:
-        """Return the buffers to write for a slice."""
         plain_bytes = sum(map(len, buffers))
         if self._codec is not None and 0 < plain_bytes <= _MOST_COMPRESSED:
             buffers = _compress(self._codec, buffers, plain_bytes)

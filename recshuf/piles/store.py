@@ -287,12 +287,10 @@ class Store:
         return self._digests.setdefault(set_index, Digests(self.pile_count))
 
     def sum_sets(self, piles: range) -> dict[int, Digest]:
-        """Return the digest of consecutive piles in each set."""
         chosen = slice(piles.start, piles.stop)
         return {set_index: digests.sum(chosen) for set_index, digests in self._digests.items()}
 
     def sum(self, piles: range) -> Digest:
-        """Return the digest of consecutive piles."""
         return sum_digests(self.sum_sets(piles).values())
 
     @property
@@ -372,19 +370,16 @@ class Store:
         return kept
 
     def _evict(self, pile_count: int) -> None:
-        """Spill the piles from `pile_count` on."""
         for kept in self._batches:
             if kept.set_index not in self._sealed:
                 self._write(kept, pile_count, self._wanted_count)
         self._keep_first(pile_count)
 
     def _keep_first(self, pile_count: int) -> None:
-        """Reduce the number of piles in memory."""
         self.resident_count = pile_count
         self._drop_from(pile_count)
 
     def _drop_from(self, pile_count: int) -> None:
-        """Free the records of piles from `pile_count` on."""
         # One at a time: a second copy of all would exceed the memory limit.
         for index, kept in enumerate(self._batches):
             self._batches[index] = kept.cut(pile_count)

@@ -81,7 +81,6 @@ class RowCounter:
             self._changed.notify_all()
 
     def stop(self) -> None:
-        """Make all waiting threads raise `Stopped`."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()

@@ -205,7 +205,6 @@ class InputCounts:
         return next(self.take([index]))
 
     def take(self, inputs: slice | Sequence[int]) -> Iterator[InputCount]:
-        """Return the count of each of some inputs."""
         digests, dropped = self._digests.take(inputs), self._dropped.take(inputs)
         return map(InputCount, self._byte_counts[inputs].tolist(), digests, dropped)
 

@@ -6,13 +6,12 @@ of any width, lists of any kind, strings and binaries, times of any unit. Maps h
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
-from recshuf.dataclass import dataclass
 from recshuf.errors import ConversionError
 from recshuf.records.arrays import (
     is_any_list,
@@ -43,8 +42,7 @@ _DAY_SECONDS = 86_400
 _FLOAT_BITS = {16: (5, 10), 32: (8, 23)}
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
+class _Part(NamedTuple):
     """N values as words: arrays of shape ``(n,)`` that differ where values differ, and a mask of nulls."""
 
     words: tuple[NDArray[Any], ...]
@@ -146,8 +144,7 @@ class _Hasher:
 
     def join(self, parts: Iterable[_Part], count: int, level: int) -> NDArray[np.uint64]:
         """Return the hashes of n values that consist of parts, shape ``(2, n)``; holds the words of few parts at once."""
-        pairs = ((part.words, part.nulls) for part in parts)
-        return combine(pairs, count, self._key, level * _DOMAINS_PER_LEVEL + _PARTS)
+        return combine(parts, count, self._key, level * _DOMAINS_PER_LEVEL + _PARTS)
 
     def read(self, array: pa.Array, field: str, level: int) -> _Part:
         """Return the words of an array that is nested `level` levels below the batch; errors name `field`."""

@@ -106,7 +106,6 @@ class WorkQueue:
             return self._offered.popleft() if self._offered else None
 
     def stop(self) -> None:
-        """Make all waiting threads raise `Stopped`."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
@@ -251,7 +250,6 @@ class InputReader:
         self._queue.stop()
 
     def _check(self) -> None:
-        """Raise `Stopped` after `_stop`."""
         if self._is_stopped:
             raise Stopped
 

@@ -297,7 +297,6 @@ class Lease:
         self._close = weakref.finalize(self, os.close, descriptor)
 
     def holds(self, path: Path) -> bool:
-        """Tell whether a path leads to the file."""
         return _is_same(self._descriptor, path)
 
     def close(self) -> None:

@@ -392,8 +392,6 @@ class StoreRemains:
 
 
 class _StoreSets(ObjectSets):
-    """The sets of a store."""
-
     def explain_taken(self, name: str, error: Exception) -> OutputError:  # noqa: ARG002 - says the same
         store = str(self.url.parent).rstrip("/")
         return BusyNameError(explain_busy(store, find_writer(name.removesuffix(SET_SUFFIX))))

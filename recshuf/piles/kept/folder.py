@@ -252,7 +252,6 @@ class StoreFolder(StorePlace):
         return self.sets / f"{name}{_LOCK_SUFFIX}"
 
     def _put(self, snapshot: Snapshot, number: int) -> Snapshot | None:
-        """Write a snapshot with a number, the next one; None if another process took that number."""
         made = replace(snapshot, number=number)
         lock: Lease | None = None
         try:

@@ -211,7 +211,6 @@ class RegionCache:
                 )
 
     def warn(self, message: str) -> None:
-        """Issue a warning of Python."""
         warnings.warn(message, RecshufWarning, stacklevel=2)
 
     def begin(self, path: str, size: int, fetch: Callable[[], object]) -> None:
@@ -241,7 +240,6 @@ class RegionCache:
             wait([future])
 
     def cancel(self, folder: str) -> None:
-        """Expect no more regions of a set."""
         for path in list(self._begun):
             if path.startswith(folder) and (future := self._begun.pop(path, None)) is not None:
                 future.cancel()
@@ -336,7 +334,6 @@ def _lock(path: Path) -> int:
 
 
 def _discard(part: str, descriptor: int) -> None:
-    """Delete a part, and give its lock back."""
     with suppress(OSError):
         os.unlink(part)  # noqa: PTH108 - text, as it is for each region
     os.close(descriptor)

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from recshuf.interfaces import BadRecords, InputFile, Source
     from recshuf.job.plan import Plan
     from recshuf.job.report import Progress
-    from recshuf.piles.division import CutStore, SplitStore
     from recshuf.piles.layout import SealedSet
+    from recshuf.piles.regions import CutStore, SplitStore
     from recshuf.records.keys import RowRange
 
 

@@ -32,10 +32,10 @@ from recshuf.errors import (
 )
 from recshuf.interfaces import InputFile, Stamp
 from recshuf.job.options import describe_options
-from recshuf.piles.division import SplitStore
 from recshuf.piles.kept.folder import StoreFolder, refuse_in_store
 from recshuf.piles.kept.snapshots import STORE_VERSION
 from recshuf.piles.kept.stored import open_place
+from recshuf.piles.regions import SplitStore
 from recshuf.records.key_makers import find_deviation
 from recshuf.records.keys import ORDER_VERSION, Split, apportion
 from recshuf.records.value_keys import PartFinder, PlacedParts, ValueParts

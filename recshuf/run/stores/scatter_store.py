@@ -23,10 +23,10 @@ from recshuf.job.plan import Costs, Cut, Plan, sum_known
 from recshuf.job.planner import make_plan
 from recshuf.job.report import DownloadReport, FileReport, ScatterReport
 from recshuf.job.sizing import assign_sets, choose_kept_set_bytes, count_piles, divide_kept
-from recshuf.piles.division import CutStore, SplitStore
 from recshuf.piles.kept.snapshots import Snapshot
 from recshuf.piles.kept.stored import open_new_sets
 from recshuf.piles.layout import StorePlan
+from recshuf.piles.regions import CutStore, SplitStore
 from recshuf.records.arrays import find_nulls
 from recshuf.records.key_makers import PositionKeys
 from recshuf.records.provenance import PROVENANCE_BYTES, extend_schema, pack_provenance

@@ -15,6 +15,7 @@ from recshuf.api import runs
 from recshuf.output.manifest import manifest_path
 from tests.formats.megatron.test_suite import write_pair
 from tests.support.numbered_files import make_inputs
+from tests.support.processes.killed_runs import read_journal
 from tests.support.processes.task_runs import divide_small
 from tests.support.stores.small_stores import append, write
 
@@ -125,6 +126,12 @@ def find_placed(folder: Path) -> Iterator[tuple[Path, bool]]:
         yield snapshot, False
         for one in json.loads(snapshot.read_text().partition(" ")[2])["sets"]:
             yield snapshot.parent / "sets" / f"{one['name']}.piles", True
+    work = folder / ".out.recshuf"
+    for entry in read_journal(folder / "out") if (work / "journal.jsonl").exists() else ():
+        if (
+            "shard" in entry and (work / "shards" / entry["name"]).exists()
+        ):  # moved in one step with its folder
+            yield work / "shards" / entry["name"], (work / "tasks").exists()
     for result in folder.glob(".out.recshuf/tasks/task-*.json"):
         yield result, False
         for entry in json.loads(result.read_text())["entries"]:

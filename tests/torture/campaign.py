@@ -19,7 +19,6 @@ from tests.torture.calls import attack_calls
 from tests.torture.flips import attack_flips
 from tests.torture.jobs import CannotAttackError, Choice
 from tests.torture.kills import attack_kills, attack_signals
-from tests.torture.order import attack_order
 from tests.torture.space import attack_space
 
 KINDS = {
@@ -28,7 +27,6 @@ KINDS = {
     "signals": attack_signals,
     "flips": attack_flips,
     "space": attack_space,
-    "order": attack_order,
 }
 
 

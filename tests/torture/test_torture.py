@@ -6,7 +6,7 @@ import errno
 import os
 import subprocess
 import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,7 +16,9 @@ from tests.support.tally import Tally, format_table
 from tests.torture.campaign import KINDS, attack
 from tests.torture.hooks import Damage
 from tests.torture.jobs import SMALL, Choice, Stage, is_clean, judge
-from tests.torture.order import Checker, parse_trace
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 needs_compiler = pytest.mark.skipif(find_compiler() is None, reason="there is no C compiler")
 
@@ -172,40 +174,3 @@ def test_outcomes_are_told_apart_and_no_attempt_is_no_success(tmp_path: Path) ->
     next(stage.inputs.iterdir()).write_bytes(b"")
     assert judge(stage, Ended(1, "recshuf: error: no"))[0] == "silent", "a changed input"
     assert not Tally("none").is_clean
-
-
-FOLDER = "/p/.out.recshuf/shards"
-MANIFEST = "/p/.out.recshuf/.shards.recshuf.json"
-GOOD = [
-    f'7 openat(AT_FDCWD</w>, "{FOLDER}/a", O_WRONLY|O_CREAT, 0666) = 4<{FOLDER}/a>',
-    f"8 write(4<{FOLDER}/a>, ..., 10) = 10",
-    f"8 fsync(4<{FOLDER}/a> <unfinished ...>",
-    f'7 openat(AT_FDCWD</w>, "{MANIFEST}", O_WRONLY|O_CREAT, 0666) = 5<{MANIFEST}>',
-    f"7 write(5<{MANIFEST}>, ..., 10) = 10",
-    f"7 fsync(5<{MANIFEST}>) = 0",
-    "8 <... fsync resumed>) = 0",
-    f"7 fsync(6<{FOLDER}>) = 0",
-    f'7 renameat2(AT_FDCWD</w>, "{FOLDER}", AT_FDCWD</w>, "/p/out", RENAME_EXCHANGE) = 0',
-    f'7 rename("{MANIFEST}", "/p/.out.recshuf.json") = 0',
-    "7 fsync(6</p>) = 0",
-]
-
-
-def find_faults(lines: list[str]) -> list[str]:
-    checker = Checker(Path("/p/out"))
-    for call in parse_trace(lines):
-        checker.follow(call)
-    return checker.finish()
-
-
-def test_faults_in_the_order_of_calls_are_found() -> None:
-    assert find_faults(GOOD) == []
-    assert find_faults([]), "nothing was renamed"
-    for missing in ("fsync(5", "fsync(6</p/.out", "fsync(6</p>", "fsync(4", "resumed"):
-        gone = (missing, "resumed") if missing == "fsync(4" else (missing,)
-        assert find_faults([line for line in GOOD if not any(part in line for part in gone)]), missing
-    assert find_faults([*GOOD[:7], *GOOD[8:], GOOD[7]]), "a sync comes late"
-    assert find_faults([*GOOD[:7], GOOD[4], *GOOD[7:]]), "a write comes after the sync"
-    failed = GOOD[5].replace("= 0", "= -1 EIO (Input/output error)")
-    assert find_faults([*GOOD[:5], failed, *GOOD[6:]]), "a sync failed"
-    assert find_faults([*GOOD[:8], GOOD[9], GOOD[8], GOOD[10]]), "shards come after the manifest"

@@ -1,4 +1,4 @@
-"""What syncs there are besides those of `tests.run.test_power_loss`: of many shards, of journals, and of bad records."""
+"""What syncs there are besides those of `tests.run.test_power_loss`: of many shards, and of runs that end early."""
 
 from __future__ import annotations
 
@@ -17,8 +17,6 @@ from recshuf.output.local.log import ShardSyncer
 from recshuf.records.digests import Digest
 from recshuf.system.files import sync_file_system
 from tests.support.numbered_files import make_inputs
-from tests.support.processes.killed_runs import journal_of
-from tests.support.processes.task_runs import divide_small
 from tests.support.small_runs import put_in_place
 
 if TYPE_CHECKING:
@@ -92,31 +90,6 @@ def test_a_sync_that_fails_ends_the_run_before_anything_is_in_place(
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("engine", ["local", "threads"])
-def test_a_shard_is_in_the_journal_only_once_it_is_synced(
-    tmp_path: Path, inputs: list[Path], monkeypatch: pytest.MonkeyPatch, engine: str
-) -> None:
-    """Those of tasks are moved to the others, whose folder is synced before any of them is noted."""
-    divide_small(monkeypatch)
-    journal, noted = journal_of(tmp_path / "out"), list[tuple[int, set[str], set[str]]]()
-    shards = journal.parent / "shards"
-
-    def note(file: Any) -> None:
-        inode = os.fstat(file if isinstance(file, int) else file.fileno()).st_ino
-        if shards.exists():
-            text, names = journal.read_text() if journal.exists() else "", {*os.listdir(shards)}
-            noted.append((inode, names, {name for name in names if name in text}))
-
-    monkeypatch.setattr(os, "fsync", note)
-    recshuf.shuffle(inputs, f"{tmp_path}/out/", shards=3, workers=1, engine=engine)
-    paths = [tmp_path / "out"] if engine == "threads" else [*(tmp_path / "out").iterdir()]
-    for path in paths:
-        first = next(one for one in noted if one[0] == path.stat().st_ino)
-        assert path.name not in first[2]
-        assert engine == "local" or (len(first[1]), first[2]) == (3, set())
-    assert len(noted[-1][2]) == 3
-
-
 def test_of_a_run_that_ends_early_only_the_shard_in_progress_is_noted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,20 +119,3 @@ def test_of_a_run_that_ends_early_only_the_shard_in_progress_is_noted(
     assert has_begun.wait(60)
     ending.join()
     assert [one.number for one in noted] == [0]
-
-
-def test_bad_records_are_synced_before_their_file_has_its_name_and_its_folder_after_that(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "in.jsonl").write_text('{"a": 1}\n{"a": \n{"a": 2}\n')
-    (tmp_path / "bad").mkdir()
-    path, synced = tmp_path / "bad" / "bad.jsonl", list[tuple[int, int, bool]]()
-
-    def note(file: Any) -> None:
-        found = os.fstat(file if isinstance(file, int) else file.fileno())
-        synced.append((found.st_ino, found.st_size, path.exists()))
-
-    monkeypatch.setattr(os, "fsync", note)
-    recshuf.shuffle(tmp_path / "in.jsonl", tmp_path / "out.parquet", on_bad_record=f"quarantine:{path}")
-    assert (path.stat().st_ino, path.stat().st_size, False) in synced
-    assert (path.parent.stat().st_ino, True) in [(inode, exists) for inode, _, exists in synced]

@@ -3,52 +3,26 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-import signal
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.objects.object_outputs import read_visible
-from tests.support.processes.forked_commands import ForkedCommand, run_forked
+from recshuf.errors import AlreadyCompleteError
+from tests.support.objects.object_outputs import kill_at, read_visible
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-    from pathlib import Path
-
     from tests.support.objects.object_outputs import AnyBucket, Contents, Output
-    from tests.support.objects.object_server import ProxiedRequest
 
 slow = pytest.mark.slow
 
 
-def start(source: Path, bucket: AnyBucket, *options: str) -> AbstractContextManager[ForkedCommand]:
-    arguments = [str(source), "-o", f"{bucket.url}/data/out/"]
-    arguments += ["--seed", "5", "--shards", "4", "--workers", "1", *options]
-    return run_forked(arguments, source.parent / "said.txt")
-
-
-def run_killed(source: Path, bucket: AnyBucket, moment: int, *options: str) -> int:
+def run_killed(output: Output, moment: int, **options: bool) -> int:
     """Kill a run before or after its request number `moment` // 2, and return its exit code."""
     number, is_late = divmod(moment, 2)
-    children: list[ForkedCommand] = []
-
-    def kill(request: ProxiedRequest) -> bool:
-        if is_late:
-            request.forward(loses_reply=True)
-        os.kill(children[0].pid, signal.SIGKILL)
-        return is_late or request.drop()
-
-    bucket.proxy.clear()
-    bucket.proxy.add("", lambda _: False, number)
-    bucket.proxy.add("", kill, 1)
-    # Requests of other threads of the child may be under way.
-    with start(source, bucket, *options) as child:
-        children.append(child)
-        code = child.wait()
-    bucket.proxy.clear()
-    return code
+    return kill_at(output.bucket.proxy, number, partial(complete, output, **options), is_late=bool(is_late))
 
 
 def has_claim(bucket: AnyBucket) -> bool:
@@ -68,10 +42,10 @@ def check_set(bucket: AnyBucket, old: Contents, new: Contents) -> None:
         assert found.items() >= new.items()
 
 
-def complete(source: Path, bucket: AnyBucket, *options: str) -> None:
-    """Continue a run, or run anew if it had not begun."""
-    with start(source, bucket, "--resume", *options) as child:
-        assert child.wait() == 0, child.read_stderr()
+def complete(output: Output, **options: bool) -> None:
+    """Shuffle, or see that a run that was killed had done all."""
+    with suppress(AlreadyCompleteError):
+        output.shuffle(**options)
 
 
 @pytest.mark.parametrize(
@@ -85,12 +59,11 @@ def test_a_run_that_is_killed_at_any_moment_leaves_the_old_or_the_new_set(
     bucket: AnyBucket, output: Output, overwrite: bool, count: int, seed: int
 ):
     """Kills runs at random moments, some of them while they are continued."""
-    options = ("--overwrite",) if overwrite else ()
     if overwrite:
         output.shuffle(seed=1, shards=6)
     old = read_visible(bucket)
     bucket.proxy.clear()
-    complete(output.source, bucket, *options)
+    complete(output, overwrite=overwrite)
     moments = 2 * len(bucket.proxy.requests)
     chance = random.Random(seed)
     for _ in range(count):
@@ -98,10 +71,10 @@ def test_a_run_that_is_killed_at_any_moment_leaves_the_old_or_the_new_set(
             bucket.delete(key)
         for key, content in old.items():
             bucket.put(key, content)
-        code = run_killed(output.source, bucket, chance.randrange(moments), *options)
+        code = run_killed(output, chance.randrange(moments), overwrite=overwrite)
         check_set(bucket, old, output.expected)
         if code and chance.random() < 0.3:
-            run_killed(output.source, bucket, chance.randrange(moments), "--resume", *options)
+            run_killed(output, chance.randrange(moments), overwrite=overwrite, resume=True)
             check_set(bucket, old, output.expected)
-        complete(output.source, bucket, *options)
+        complete(output, overwrite=overwrite, resume=True)
         output.check(is_lossy=True)

@@ -13,10 +13,11 @@ import subprocess
 import sys
 import uuid
 import zlib
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import hypothesis
 import pytest
@@ -47,9 +48,6 @@ from tests.support.objects.azure_buckets import (  # noqa: E402
 from tests.support.objects.gcs_buckets import GcsTestBucket, serve_gcs  # noqa: E402
 from tests.support.objects.object_server import CREDENTIALS, Bucket, FaultProxy, ObjectServer  # noqa: E402
 from tests.support.objects.s3_server import S3Server  # noqa: E402
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 # Under nohup or in the background of a script the tests start with signals ignored, and so would their children.
 for _number in (signal.SIGINT, signal.SIGHUP):

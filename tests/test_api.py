@@ -13,11 +13,12 @@ import re
 import subprocess
 import sys
 import typing
+from collections.abc import Callable
 from functools import partial
 from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -33,10 +34,6 @@ from recshuf.job.options import to_keywords
 from recshuf.system.paths import ALIASES, SCHEMES
 from tests.support.numbered_files import make_inputs
 from tests.support.options_page import list_options
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 TABLE = pa.table({"a": [1, 2]})
 

@@ -7,10 +7,11 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,9 +24,6 @@ from recshuf.piles.kept.upkeep import drop_store
 from recshuf.run.stores import new_stores
 from tests.support.formats.format_tools import find_open_files
 from tests.support.stores.small_stores import ids_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 @pytest.fixture(autouse=True)

@@ -5,12 +5,9 @@ from __future__ import annotations
 import doctest
 import importlib
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import ModuleType
 
 import recshuf
-
-if TYPE_CHECKING:
-    from types import ModuleType
 
 OPTIONAL = {"torch", "ray", "PIL", "jinja2"}
 """Libraries that may be missing."""

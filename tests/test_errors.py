@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import copy
 import pickle
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 import recshuf
 from recshuf import errors
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 MAKERS: dict[type[BaseException], Callable[..., BaseException]] = {
     errors.InputError: lambda kind: kind("a.jsonl", "is cut", place="line 3", remedy="fetch it again"),

@@ -7,16 +7,13 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 import recshuf
 from tests.support.other_packages import forget_formats, install, use
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "plugin.md"
 MOST_LINES = 150

@@ -8,16 +8,14 @@ import subprocess
 import sys
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import click
 import pytest
 
 import recshuf
 from recshuf.cli.commands import commands
 from recshuf.formats import OWN_FORMATS, load_format
-
-if TYPE_CHECKING:
-    import click
 
 PROJECT = Path(__file__).resolve().parent.parent
 README = (PROJECT / "README.md").read_text(encoding="utf-8")

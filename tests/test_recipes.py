@@ -8,16 +8,14 @@ import shlex
 from collections import Counter
 from itertools import chain, groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.conftest import Run
 from tests.support.formats.format_tools import decompress_file
-
-if TYPE_CHECKING:
-    from tests.conftest import Run
 
 PAGE = (Path(__file__).parents[1] / "docs" / "recipes.md").read_text()
 RECIPES = dict(re.findall(r"^## (.*?)\n.*?^```sh\n(.*?)^```", PAGE, flags=re.MULTILINE | re.DOTALL))

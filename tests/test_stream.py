@@ -5,9 +5,10 @@ from __future__ import annotations
 import gc
 import os
 import threading
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,10 +19,6 @@ import recshuf
 from recshuf.errors import DamagedSetError, InputError, UnknownOptionError, UsageError
 from tests.support.numbered_files import make_inputs
 from tests.support.small_runs import Listener, spill
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 TABLE = pa.table({"id": range(2000), "word": [f"w{number}" for number in range(2000)]})
 

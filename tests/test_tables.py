@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import datetime
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,10 +18,6 @@ import recshuf
 from recshuf.errors import InputError, UsageError
 from recshuf.output.manifest import manifest_path
 from tests.support.small_runs import Listener
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 
 def make_table(count: int = 700, first: int = 0) -> pa.Table:

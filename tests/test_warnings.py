@@ -7,7 +7,8 @@ import re
 import shlex
 import warnings
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,12 +16,8 @@ import recshuf
 from recshuf.api import runs
 from recshuf.errors import OutputError, RecshufWarning
 from recshuf.job.parts import STAGES
+from tests.conftest import Run
 from tests.support.small_runs import Listener
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.conftest import Run
 
 
 @pytest.fixture

@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from benchmarks.data import make_data
 from recshuf.audit.verify.record_sets import READING_SHARE, divide_memory
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 MB = 10**6
 MEMORY = 64 * MB

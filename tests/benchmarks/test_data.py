@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -13,9 +13,6 @@ import pytest
 from benchmarks.data import make_data
 from tests.support.effort import mostly_slow
 from tests.support.formats.format_tools import decompress_file
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TEXTS = ["lines140 .jsonl", "lines140 .jsonl.zst", "lines20 .txt.gz", "documents .jsonl"]
 

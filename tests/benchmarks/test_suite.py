@@ -7,10 +7,11 @@ import io
 import json
 import os
 import sys
+from collections.abc import Callable
 from contextlib import redirect_stdout
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -26,9 +27,6 @@ from benchmarks.measure import LimitError, measure
 from benchmarks.memory_group import open_group
 from benchmarks.report import make_report
 from benchmarks.suite import Settings, run_case
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 SIZE = 1_000_000
 

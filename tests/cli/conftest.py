@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from pathlib import Path
+from typing import Protocol
 
 import pytest
 
+from tests.conftest import Run
 from tests.support.output_trees import list_tree
 from tests.support.processes.command_line import assert_one_line, numbers
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.conftest import Run
 
 
 @pytest.fixture

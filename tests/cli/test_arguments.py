@@ -6,20 +6,16 @@ import os
 import pty
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from recshuf.errors import UsageError
 from recshuf.system.units import parse_bytes
+from tests.cli.conftest import Refuse
+from tests.conftest import Run
 from tests.support.effort import mostly_slow
 from tests.support.processes.command_line import COMMAND, DEADLINE, assert_one_line, numbers
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.cli.conftest import Refuse
-    from tests.conftest import Run
 
 
 class TestArguments:

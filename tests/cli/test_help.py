@@ -1,19 +1,30 @@
-"""Help, version and completion name every option and command, and import nothing heavy."""
+"""Help, version and completion name every option and command, and import nothing heavy; so do the list of formats and the demo."""
 
 from __future__ import annotations
 
+import errno
+import json
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+import tempfile
+from importlib.metadata import version
+from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from recshuf.api import checks
+from recshuf.cli import audit_commands
 from recshuf.cli.commands import commands
+from recshuf.formats import OWN_FORMATS
 from recshuf.records.keys import MAX_PILES
 from recshuf.version import __version__
+from tests.conftest import Run
 from tests.support import options_page
-
-if TYPE_CHECKING:
-    from tests.conftest import Run
+from tests.support.other_packages import ROWS_FORMAT, forget_formats, install, use
+from tests.support.processes.command_line import assert_one_line
 
 
 class TestHelp:
@@ -76,3 +87,83 @@ def test_the_page_of_options_is_that_of_the_declarations() -> None:
     assert options_page.PATH.read_text(encoding="utf-8") == options_page.make_page(), (
         "run python -m tests.support.options_page --write"
     )
+
+
+# `recshuf formats` lists what there is, and names packages that do not work
+
+
+@pytest.mark.parametrize("is_broken", [False, True])
+def test_formats_are_listed_with_their_packages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Run, is_broken: bool
+):
+    gone = {"gone": "no_such_module:FORMAT"} if is_broken else {}
+    use(install(tmp_path / "site", "recshuf-rows", rows=ROWS_FORMAT, **gone), monkeypatch)
+    try:
+        listed, shown = call("formats", "--json"), call("formats")
+    finally:
+        monkeypatch.undo()
+        forget_formats()
+    found = {one["name"]: one for one in json.loads(listed.stdout)}
+    assert [*found] == [*OWN_FORMATS, "rows"]
+    assert found["rows"]["package"] == {"name": "recshuf-rows", "version": "1.0"}
+    assert found["hdf5"] | {"compressions": []} == {
+        "name": "hdf5",
+        "suffixes": [".h5", ".hdf5", ".hdf", ".he5", ".h5ad"],
+        "companions": [],
+        "compressions": [],
+        "options": ["--datasets", "--keep-others", "--widen", "--first-metadata"],
+        "libraries": {"h5py": version("h5py"), "deflate": version("deflate")},
+        "package": None,
+    }
+    rows = {line.split()[0]: line for line in shown.stdout.decode().splitlines()}
+    assert [*rows] == ["FORMAT", *found]
+    assert "recshuf-rows 1.0" in rows["rows"]
+    assert rows["text"].endswith(
+        "--header --separator --zero-terminated --record-lines --record-start --schema"
+    )
+    assert rows["megatron"].split()[1] == ".bin+.idx"
+    assert (listed.returncode, shown.returncode) == (2, 2) if is_broken else (0, 0)
+    problem = "the format 'gone' of the package recshuf-rows cannot be imported"
+    assert (problem in shown.stderr.decode()) == is_broken
+
+
+# The demo does what it says, and says so in few lines
+
+
+@pytest.mark.parametrize("has_pillow", [True, False])
+def test_every_step_is_told_and_its_files_are_there(
+    tmp_path: Path, call: Run, monkeypatch: pytest.MonkeyPatch, has_pillow: bool
+):
+    monkeypatch.setattr(audit_commands, "ROWS_PER_LABEL", 1000)
+    if not has_pillow:
+        monkeypatch.setattr(audit_commands, "find_spec", lambda _: None)
+    folder = tmp_path / ("demo" if has_pillow else os.fsdecode(b"demo\xff"))
+    lines = os.fsdecode(call("demo", "-o", folder).stdout).splitlines()
+    steps = [line for line in lines if line[0].isdigit()]
+    shown = str(folder).encode("utf-8", "replace").decode()
+    assert [line.split(".")[0] for line in steps] == ["1", "2", "3", "4", "5"]
+    assert f"equal: {shown}/shuffled holds 2,000 records of 2 inputs" in steps[2]
+    assert f"{shown}/shuffled looks uniformly random" in lines[-2]
+    assert ("install recshuf[report]" in lines[-1]) != (folder / "picture.png").exists()
+    assert (folder / "picture.png").exists() <= has_pillow
+    for name, kinds in (("sorted", 1), ("shuffled", 2)):
+        tables = [pq.read_table(pa.OSFile(os.fsencode(path))) for path in (folder / name).glob("*.parquet")]
+        assert sum(table.num_rows for table in tables) == 2000
+        assert all(len(table["label"].unique()) == kinds for table in tables)
+        assert sorted(number for table in tables for number in table["id"].to_pylist()) == [*range(2000)]
+
+
+@pytest.mark.parametrize("given", [("-o", "demo"), ()])
+def test_a_demo_that_fails_names_its_folder_and_leaves_none(
+    folder: Path, call: Run, monkeypatch: pytest.MonkeyPatch, given: tuple[str, ...]
+):
+    def fill_disk(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(audit_commands, "ROWS_PER_LABEL", 10)
+    monkeypatch.setattr(checks, "verify", fill_disk)
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    done = call("demo", *given)
+    assert done.returncode == 1
+    assert_one_line(done.stderr, "demo", ": no space left for the output; free some, or choose another")
+    assert os.listdir() == []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -13,12 +13,8 @@ import pytest
 
 import recshuf
 from recshuf.cli.commands import commands
+from tests.conftest import Run
 from tests.formats.tfrecord.test_suite import frame
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.conftest import Run
 
 _FLAG = re.compile(r"(?<![\w./-])--[a-z][a-z-]*|(?<!\S)-[a-z]\b")
 _OTHER_COMMAND = re.compile(r"recshuf [a-z]|GNU tar")

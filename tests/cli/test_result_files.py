@@ -9,17 +9,13 @@ import shutil
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from recshuf.output.manifest import manifest_path
+from tests.cli.conftest import Refuse
+from tests.conftest import Run
 from tests.support.processes.command_line import assert_one_line
-
-if TYPE_CHECKING:
-    from tests.cli.conftest import Refuse
-    from tests.conftest import Run
-
 
 pytestmark = pytest.mark.usefixtures("folder", "lines")
 

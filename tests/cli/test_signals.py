@@ -9,20 +9,17 @@ import subprocess
 import sys
 import textwrap
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from recshuf import __main__
 from recshuf.api import runs
+from tests.conftest import Run
 from tests.support.formats.format_tools import find_open_files
 from tests.support.processes.command_line import COMMAND, DEADLINE, assert_one_line, numbers, wait_until
 from tests.support.small_runs import Listener
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.conftest import Run
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 

@@ -7,8 +7,9 @@ import gzip
 import io
 import os
 import sys
+from collections.abc import Callable
 from itertools import product
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -17,10 +18,6 @@ from recshuf.errors import UsageError
 from tests.support.effort import some
 from tests.support.formats.format_tools import OneWayReader
 from tests.support.numbered_files import make_inputs, order_of, read_ids
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 
 @pytest.fixture

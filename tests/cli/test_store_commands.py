@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 import recshuf
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.cli.conftest import Refuse
-    from tests.conftest import Run
+from tests.cli.conftest import Refuse
+from tests.conftest import Run
 
 
 @pytest.fixture

@@ -8,14 +8,11 @@ import pty
 import re
 import select
 import subprocess
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.support.processes.command_line import COMMAND, DEADLINE
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def read_terminal(process: subprocess.Popen[bytes], master: int) -> str:

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import os
 import subprocess
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from recshuf.cli.commands import commands
+from tests.cli.conftest import Refuse
+from tests.conftest import Run
 from tests.support.effort import mostly_slow
 from tests.support.processes.command_line import COMMAND, DEADLINE, assert_one_line, numbers
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.cli.conftest import Refuse
-    from tests.conftest import Run
 
 pytestmark = pytest.mark.usefixtures("folder")
 

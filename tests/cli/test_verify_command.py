@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import recshuf
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.cli.conftest import Refuse
-    from tests.conftest import Run
+from tests.cli.conftest import Refuse
+from tests.conftest import Run
 
 
 @pytest.fixture

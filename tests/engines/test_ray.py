@@ -6,21 +6,17 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
 
 import pytest
 
 from recshuf.errors import Interrupted, UsageError
 from recshuf.run.engines import open_engine
+from tests.conftest import Run
 from tests.support.numbered_files import make_inputs
 from tests.support.output_trees import list_tree
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from tests.conftest import Run
 
 
 def stop(number: int, _: object) -> None:

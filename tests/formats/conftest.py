@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.support.formats.hostile_tools import GB
 from tests.support.other_packages import forget_formats, install, use
 from tests.support.processes.command_server import Server
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
 
 WITH_RUNS_ELSEWHERE = ("text", "jsonl", "csv", "parquet", "hdf5")
 """Formats that tests/run crosses with all else."""

@@ -5,18 +5,16 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from recshuf.testing.tools import make_folder
 from tests.support.other_packages import forget_formats, install, use
 from tests.test_plugin_page import extract_files
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 SUMMARY = "InputSummary(file.name, start + count * self._size, count, True, count * self._size)"
 FRAGMENT = "yield RowFragment(self._files[input_index].name, row, rows, read, limits)"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,14 +18,10 @@ from recshuf.errors import UnknownOptionError, UsageError
 from recshuf.formats.csv import DELIMITER
 from recshuf.formats.parquet import FORMAT, ParquetFormat
 from recshuf.interfaces import FormatOption, Source, Target, Traits
+from tests.conftest import Run
 from tests.support.other_packages import forget_formats
 from tests.support.processes.killed_runs import read_journal, run_and_die
 from tests.support.small_runs import spill
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.conftest import Run
 
 SKIP = FormatOption("skip_rows", "Rows to skip. Default: 0.", "N", int, 0)
 MARK = FormatOption("mark", "What shards say. Default: nothing.", "TEXT", side="output")

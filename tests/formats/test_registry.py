@@ -9,8 +9,9 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,13 +23,9 @@ from recshuf.errors import InputError, UsageError
 from recshuf.formats import OWN_FORMATS, list_names
 from recshuf.interfaces import InputFile, Traits, open_input
 from recshuf.testing import FormatSuite
+from tests.conftest import Run
 from tests.support.formats.foreign_rows import END, FORMAT, MAGIC, RowsFormat
 from tests.support.other_packages import ROWS_FORMAT, forget_formats
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tests.conftest import Run
 
 ROWS = 1500
 SCHEMA = pa.schema([("id", pa.int64()), ("tag", pa.string())], metadata={"made by": "the tests"})

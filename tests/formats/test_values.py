@@ -5,8 +5,10 @@ from __future__ import annotations
 import datetime as dt
 import json
 import random
+from collections.abc import Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -21,17 +23,11 @@ from recshuf.formats.jsonl.encoding import encode_lines
 from recshuf.formats.jsonl.values import JsonValueReader
 from recshuf.formats.objects import name_table
 from recshuf.formats.texts import find_texts, find_value_reader
-from recshuf.interfaces import InputFile, ReadOptions, WriteOptions
+from recshuf.interfaces import InputFile, ReadOptions, Source, WriteOptions
 from tests.support.effort import TRIES_ALL
 from tests.support.formats.foreign_rows import RowsFormat
 from tests.support.formats.format_tools import place_batches
 from tests.support.formats.given_options import reading
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from recshuf.interfaces import Source
 
 MOMENT = dt.datetime(2024, 2, 29, 23, 59, 58, 123456)
 

@@ -14,9 +14,10 @@ import re
 import shutil
 import sys
 import tempfile
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from zlib import crc32
 
 import numpy as np
@@ -27,9 +28,6 @@ from tests.fuzzing.mutate import mutate
 from tests.fuzzing.seeds import FORMATS, Seed, make_seeds
 from tests.support.processes.command_server import Ended, Server
 from tests.support.tally import Tally, format_table
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 RIGHT, DETECTED, SILENT, CRASHED, HUNG = "right", "detected", "silent", "crashed", "hung"
 LIMITS = {"seconds": 20, "memory_bytes": 4 << 30}

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+import numpy as np
 
-    import numpy as np
-
-    from tests.fuzzing.seeds import Seed
+from tests.fuzzing.seeds import Seed
 
 EXTREMES = (
     *(bytes([value]) for value in (0, 1, 0x7F, 0x80, 0xFF)),

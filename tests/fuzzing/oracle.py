@@ -8,9 +8,10 @@ from __future__ import annotations
 import gzip
 import json
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import h5py
 import numpy as np
@@ -19,9 +20,6 @@ import pyarrow.parquet as pq
 import zstandard
 
 from recshuf.output.manifest import manifest_path
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 Records = Counter[bytes]
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"

@@ -6,19 +6,17 @@ import gzip
 import io
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import h5py
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 FORMATS = ("parquet", "hdf5", "jsonl", "csv", "text")
 ROWS = 40

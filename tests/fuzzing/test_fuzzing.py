@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,10 +15,6 @@ from tests.fuzzing.seeds import FORMATS, make_seeds
 from tests.support.effort import examples
 from tests.support.processes.command_server import Server
 from tests.support.tally import Tally, format_table
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -11,9 +11,6 @@ import pytest
 from recshuf.errors import InputError
 from recshuf.formats.jsonl.decoder import JsonDecoder
 from recshuf.job.schema_file import read_schema
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def write(folder: Path, text: str) -> Path:

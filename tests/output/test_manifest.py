@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from recshuf.job.job import Epoch
 from recshuf.job.report import FileReport
 from recshuf.output.manifest import Manifest, find_checksum, manifest_path
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 INPUTS = (FileReport("in/\udcff é.jsonl", 5, 100, 2), FileReport("standard input", 1, None))
 SHARDS = (FileReport("shard-00000.txt", 4, 70, checksum="0a1b"), FileReport("shard-00001.txt", 0, 0))

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from recshuf.piles.set_folder import SetFolder
+from recshuf.piles.store import Store
 from tests.support.filled_piles import make_store
 from tests.support.formats.format_tools import find_open_files
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from recshuf.piles.store import Store
 
 
 @pytest.fixture

@@ -5,9 +5,10 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unittest.mock import Mock
 
 import numpy as np
@@ -23,9 +24,6 @@ from recshuf.piles.kept.stored import StoredPiles
 from recshuf.piles.kept.upkeep import verify_store
 from tests.support.effort import some
 from tests.support.stores.small_stores import write
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 Rows = list[tuple[int, dict[str, Any]]]
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -42,11 +44,7 @@ from tests.support.filled_piles import (
     seal_all,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    Make = Callable[..., Store]
+Make = Callable[..., Store]
 
 PLANS = st.fixed_dictionaries(
     {

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from itertools import product
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
@@ -19,10 +19,6 @@ from recshuf.records.conforming import (
 )
 from tests.support.effort import examples
 from tests.support.formats.decimal_tools import make_decimals
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 NESTED = pa.list_(
     pa.struct(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -18,10 +19,6 @@ from recshuf.interfaces import InputFile, ReadOptions
 from recshuf.records.arrays import find_value
 from tests.support.formats.format_tools import place_batches
 from tests.support.formats.given_options import reading
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 COUNT = 3000
 IDS = np.arange(COUNT)

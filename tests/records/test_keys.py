@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from recshuf.records.keys import (
     MAX_PILES,
@@ -20,9 +19,6 @@ from recshuf.records.keys import (
 )
 from tests.support.effort import examples
 from tests.support.order_statistics import battery, permutation_chi_square
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 SEEDS = st.integers(0, MAX_SEED)
 KEYS = st.lists(st.integers(0, 2**64 - 1) | st.integers(0, 3), max_size=60).map(

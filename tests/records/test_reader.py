@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from itertools import takewhile
-from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,16 +15,10 @@ from recshuf.errors import Stopped
 from recshuf.interfaces import Joined
 from recshuf.records.arrays import count_bytes
 from recshuf.records.batch import RowCounter, concat_batches
+from recshuf.records.keys import RowRange
 from recshuf.records.reader import InputPart, InputReader, ReadingPlan, group_inputs, whole_inputs
 from tests.support.effort import examples
 from tests.support.formats.fake_source import FakeSource
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import pyarrow as pa
-
-    from recshuf.records.keys import RowRange
 
 BLOCK = 1 << 20
 ROWS = [[b"%d" % row for row in range(40)], [], [b"a", b"b"]]

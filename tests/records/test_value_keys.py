@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from fractions import Fraction
 from itertools import product
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -24,9 +24,6 @@ from recshuf.records.value_keys import (
 )
 from tests.support.group_oracle import find_key
 from tests.support.order_statistics import chi_square_upper, permutation_chi_square
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 SEED = 11
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -13,14 +13,10 @@ import recshuf
 from recshuf.errors import InputError, OutputExistsError, RecshufWarning, UsageError
 from recshuf.output.local import log
 from tests.formats.megatron.test_suite import read_pair, write_pair
+from tests.support.objects.object_server import Bucket
 from tests.support.processes.killed_runs import Killed, die, run, run_and_die, strike_renames
 from tests.support.processes.task_runs import divide_small, shuffle
 from tests.support.small_runs import read_files, spill
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.objects.object_server import Bucket
 
 OLD, NEW = ([[(first + row,)] * (1 + row % 2) for row in range(80)] for first in (0, 5000))
 

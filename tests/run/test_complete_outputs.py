@@ -5,17 +5,15 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 import recshuf
 from recshuf.errors import AlreadyCompleteError, OutputExistsError
 from recshuf.output.manifest import manifest_path
+from tests.conftest import Run
 from tests.support.numbered_files import FORMATS, make_inputs
-
-if TYPE_CHECKING:
-    from tests.conftest import Run
 
 COUNTS = (30, 0, 25)
 GIVEN: dict[str, dict[str, Any]] = {

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -23,10 +25,6 @@ from tests.support.formats.conversion_data import (
     read_columns,
 )
 from tests.support.numbered_files import SUFFIXES, order_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 SEED = 12
 

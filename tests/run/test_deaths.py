@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -15,10 +17,6 @@ from tests.support.effort import TRIES_ALL, mostly_slow
 from tests.support.numbered_files import make_inputs
 from tests.support.processes.deaths import die_everywhere, dies
 from tests.support.small_runs import read_files, spill
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 COUNTS = (60, 0, 40, 50)
 FIXED: dict[str, Any] = {"seed": 5, "piles": 4, "workers": 1, "memory": "300MB"}

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -25,11 +27,6 @@ from tests.support.numbered_files import make_inputs
 from tests.support.processes.killed_runs import read_journal, run, run_and_die
 from tests.support.processes.task_runs import die_after, divide_small, shuffle
 from tests.support.small_runs import change_plans, put_in_place, read_files
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
 
 SEED = 7
 PLANS: list[dict[str, Any]] = [

@@ -22,25 +22,22 @@ import shutil
 import sys
 import tempfile
 import zlib
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import h5py
 import pytest
 import zstandard
 
 import recshuf
+from tests.conftest import Run
 from tests.support.effort import mostly_slow
 from tests.support.formats.format_tools import OneWayReader, OneWayWriter
 from tests.support.golden_contents import hash_bytes, hash_contents
 from tests.support.golden_inputs import make_inputs
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from tests.conftest import Run
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "outputs" / "hashes.json"
 LIBRARIES = ("deflate", "h5py", "hdf5plugin", "numpy", "pyarrow", "zstandard")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Iterable, Sequence
 from itertools import chain, groupby, pairwise
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,17 +20,12 @@ import recshuf
 from recshuf.errors import MemoryLimitError, RecshufWarning, UsageError
 from recshuf.piles.regions import FilledRegions
 from recshuf.records import value_keys
+from tests.conftest import Run
 from tests.support.effort import examples
 from tests.support.formats.conversion_data import read_columns, write_users
 from tests.support.group_oracle import cut_groups, expect_groups
 from tests.support.processes.task_runs import SavedPlan, divide_small, shuffle
 from tests.support.small_runs import Listener, change_plans, put_in_place, read_files, spill
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from pathlib import Path
-
-    from tests.conftest import Run
 
 USERS = ("ann", "bo", "", "ann\0", "x" * 40, None, None)
 

@@ -7,8 +7,9 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import nullcontext
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -21,10 +22,6 @@ from benchmarks.data import make_data
 from recshuf.errors import MemoryLimitError, RecshufWarning
 from tests.support.numbered_files import make_inputs
 from tests.support.output_trees import list_shards
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 MB = 10**6
 MEMORY = 256 * MB

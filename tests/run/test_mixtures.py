@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 import json
 from collections import Counter
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -18,10 +20,6 @@ from tests.support.effort import mostly_slow
 from tests.support.numbered_files import FORMATS, SUFFIXES, make_inputs, read_ids, write_lines
 from tests.support.processes.killed_runs import run, run_and_die
 from tests.support.small_runs import change_plans, forge_keys, read_files, spill
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
 
 COUNTS = (60, 40, 20)
 SAMPLE, COPY = stream_of("sample"), stream_of("copy")

@@ -6,7 +6,8 @@ import io
 import json
 import os
 import re
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,12 +15,8 @@ import pytest
 
 import recshuf
 from recshuf.errors import InputError, UsageError
+from tests.conftest import Run
 from tests.support.numbered_files import FORMATS, WRITERS
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.conftest import Run
 
 # That cannot be meant
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,16 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import recshuf
+from recshuf.job.plan import Plan
 from recshuf.records.keys import draw_keys
 from tests.support.effort import TRIES_ALL, examples, mostly_slow, some
 from tests.support.numbered_files import FORMATS, make_inputs, order_of, read_ids
 from tests.support.output_trees import list_shards
 from tests.support.small_runs import change_plans, forge_keys, sort_places
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from recshuf.job.plan import Plan
 
 UNLIMITED = 1 << 40
 SEED = 5

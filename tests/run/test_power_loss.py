@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -18,9 +19,6 @@ from tests.support.numbered_files import make_inputs
 from tests.support.processes.killed_runs import read_journal
 from tests.support.processes.task_runs import divide_small
 from tests.support.stores.small_stores import append, write
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 
 class Disk:

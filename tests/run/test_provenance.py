@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,15 +16,11 @@ from recshuf.formats.parquet import FORMAT
 from recshuf.interfaces import InputFile, ReadOptions, WriteOptions
 from recshuf.output.manifest import manifest_path
 from recshuf.records.provenance import ProvenanceDecoder
+from tests.conftest import Run
 from tests.support.formats.conversion_data import read_columns
 from tests.support.numbered_files import make_inputs, order_of
 from tests.support.output_trees import list_shards
 from tests.support.small_runs import spill
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.conftest import Run
 
 COUNTS = (300, 200, 0, 251)
 NAMES = ["source_file", "source_row"]

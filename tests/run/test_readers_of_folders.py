@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -12,10 +13,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import recshuf
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 
 def count_with_polars(folder: Path, name: str) -> int:

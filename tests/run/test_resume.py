@@ -6,7 +6,8 @@ import json
 import os
 import shutil
 from itertools import count, product, repeat
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -31,9 +32,6 @@ from tests.support.processes.killed_runs import (
     write_journal,
 )
 from tests.support.small_runs import Listener, put_in_place, read_files, spill
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 COUNTS = (60, 40, 0, 50)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,9 +13,6 @@ from recshuf.piles.set_folder import SetFolder
 from tests.support.numbered_files import make_inputs
 from tests.support.processes.killed_runs import run, run_and_die
 from tests.support.small_runs import Listener, read_files, spill
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 COUNTS = (300, 200, 100, 250)
 

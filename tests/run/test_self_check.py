@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from recshuf.formats.lines.sink import LineSink
 from recshuf.formats.parquet.sink import ParquetSink
 from recshuf.piles.pile_set import GrowingPileSet, PileSet
 from recshuf.piles.regions import FilledRegions
+from recshuf.piles.slices import Slice
 from recshuf.piles.store import Store
 from recshuf.records.batch import Records
 from recshuf.records.digests import Digest
@@ -26,9 +28,6 @@ from tests.support.processes.task_runs import divide_small
 from tests.support.small_runs import change_plans, spill
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from recshuf.piles.slices import Slice
     from recshuf.system.buffers import Allocate
 
 # These tests replace inner functions on purpose: a check is there for what no input brings about.

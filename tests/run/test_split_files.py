@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -13,15 +15,10 @@ import recshuf
 from recshuf.errors import CheckError, ForeignFileError, OutputExistsError
 from recshuf.output.manifest import manifest_path
 from recshuf.records.keys import apportion
+from tests.conftest import Run
 from tests.support.effort import mostly_slow
 from tests.support.numbered_files import FORMATS, make_inputs, read_ids
 from tests.support.small_runs import Listener, forge_keys, read_files
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.conftest import Run
 
 COUNTS = (60, 40, 0, 50)
 """A file of HDF5 has at least one record."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from fractions import Fraction
 from itertools import islice, product
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,9 +22,6 @@ from tests.support.effort import mostly_slow
 from tests.support.formats.conversion_data import read_columns, write_users
 from tests.support.processes.task_runs import divide_small
 from tests.support.small_runs import read_files, spill
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def make_users(folder: Path, counts: tuple[int, ...] = COUNTS, kind: str = "jsonl") -> list[Path]:

@@ -6,7 +6,8 @@ import datetime
 import decimal
 import itertools
 import re
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,9 +19,6 @@ from hypothesis import strategies as st
 import recshuf
 from recshuf.errors import MemoryLimitError, RecshufError, UsageError
 from tests.support.effort import examples
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 FLOATS = st.sampled_from([0.0, -0.0, 1.5, float("nan"), float("inf"), -float("inf"), 5e-324])
 TEXTS = st.sampled_from(["", "a", 'é"\\\n\0', "2020-01-01", "12", "null", "a long text with 𝄞"])

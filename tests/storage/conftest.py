@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
-from tests.support.objects.object_outputs import STORES
+from tests.support.objects.object_outputs import STORES, AnyBucket
 from tests.support.objects.object_server import CREDENTIALS
-
-if TYPE_CHECKING:
-    from tests.support.objects.object_outputs import AnyBucket
 
 
 @pytest.fixture

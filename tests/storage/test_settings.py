@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import compress, product
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from botocore.exceptions import SSOTokenLoadError
@@ -16,12 +18,7 @@ from recshuf.storage import StorageOptions, Url, is_url, parse_storage_options, 
 from recshuf.storage.reading.stores import ObstoreStore
 from recshuf.storage.writing import open_bucket
 from recshuf.storage.writing.s3 import S3Bucket
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.support.objects.object_server import Bucket
+from tests.support.objects.object_server import Bucket
 
 pytestmark = pytest.mark.usefixtures("s3_credentials")
 

@@ -4,25 +4,21 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from recshuf.piles.epochs import StoredOrder
 from recshuf.piles.footer import SetDescription, SetSource
-from recshuf.piles.groups import Groups
+from recshuf.piles.groups import Groups, Regions
 from recshuf.piles.layout import SealedSet, StorePlan
 from recshuf.piles.pile_set import PileSet
 from recshuf.piles.regions import FilledRegions
+from recshuf.piles.set_folder import SetFolder
 from recshuf.piles.slices import Origin, RecordCodec
 from recshuf.piles.store import Store
 from recshuf.records.batch import Records
 from recshuf.records.digests import Digest, InputCount
-
-if TYPE_CHECKING:
-    from recshuf.piles.groups import Regions
-    from recshuf.piles.set_folder import SetFolder
 
 SCHEMA = pa.schema([pa.field("record", pa.large_binary(), nullable=False)])
 UNLIMITED = 1 << 40

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import NDArray
-
-    Shuffler = Callable[[np.random.Generator, int], NDArray[np.int64]]
+Shuffler = Callable[[np.random.Generator, int], NDArray[np.int64]]
 
 PILES = 100
 

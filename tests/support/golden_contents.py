@@ -19,7 +19,9 @@ import gzip
 import hashlib
 import io
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import h5py
 import hdf5plugin  # noqa: F401 - importing it registers its filters
@@ -29,10 +31,6 @@ import pyarrow.parquet as pq
 import zstandard
 
 import recshuf
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 MANIFEST = ".out.recshuf.json"
 

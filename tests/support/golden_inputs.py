@@ -9,18 +9,16 @@ import base64
 import datetime
 import gzip
 import json
+from collections.abc import Iterable
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
 
 WORDS = ("zebra", "", "äöü", "雪だるま", "a, b", 'quo"te', "back\\slash", "🐈", "long " * 9)
 EPOCH = datetime.datetime(2001, 2, 3, 4, 5, 6)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 import numpy as np
 import xxhash
 from numpy.random import SeedSequence
 
 from recshuf.records.keys import draw_keys, stream_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 Texts = tuple[bytes | None, ...]
 """Of the values of a record, a field each; None where it has none."""

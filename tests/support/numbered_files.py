@@ -6,7 +6,8 @@ import csv
 import io
 import json
 import tarfile
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -15,10 +16,6 @@ import pyarrow.parquet as pq
 
 from recshuf.records.keys import draw_keys
 from tests.support.formats.format_tools import decompress_file
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
 
 FORMATS = ("text", "jsonl", "csv", "parquet", "hdf5")
 SUFFIXES = {"text": ".txt", "jsonl": ".jsonl", "csv": ".csv", "parquet": ".parquet", "hdf5": ".h5"}

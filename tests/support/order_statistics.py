@@ -6,16 +6,12 @@ A permutation `p` is an integer array of shape ``(n,)``: ``p[k]`` is the origin 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from recshuf.audit.order.battery import run_battery
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
 
 
 def battery(p: NDArray[np.int64], file_sizes: Sequence[int]) -> dict[str, float]:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
+
+import pytest
 
 from recshuf import formats
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import pytest
 
 ROWS_FORMAT = "tests.support.formats.foreign_rows:FORMAT"
 

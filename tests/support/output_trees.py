@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from recshuf.output.manifest import manifest_path
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def list_shards(folder: Path) -> list[Path]:

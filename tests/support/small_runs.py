@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
+from numpy.typing import NDArray
 
 # Modules that are imported later would keep what is put in the place of a function.
 import recshuf.run.saved_plan
 import recshuf.run.stores.scatter_store  # noqa: F401
 from recshuf.job import planner
+from recshuf.job.plan import Plan
 from recshuf.job.report import SilentProgress
 from recshuf.records import keys
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
-    import pytest
-    from numpy.typing import NDArray
-
-    from recshuf.job.plan import Plan
 
 Draw = Any
 """See `draw_keys`."""

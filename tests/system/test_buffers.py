@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import gc
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from recshuf.system.buffers import BufferPool, Slab, allocate
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 MANY = 1 << 20
 

@@ -5,17 +5,14 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
 
 import pytest
 
 from recshuf.errors import OutputError
 from recshuf.system.files import exchange, place_file, sync_file_system
 from tests.support.formats.format_tools import find_open_files
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_a_file_system_is_synced_by_any_path_on_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

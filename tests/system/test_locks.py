@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from functools import partial
 from itertools import product
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -18,10 +19,6 @@ from recshuf.system.files import (
     unlink_unless_locked,
     wait_exclusive,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 HELD = "^out: another run is writing it .*; wait for its end, or choose another output$"
 MAKERS = {"alone": lock_folder, "shared": partial(lock_folder, is_shared=True)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
@@ -17,9 +17,6 @@ from recshuf.system.threads import (
     call_while_stopping,
     run_threads,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 class Work:

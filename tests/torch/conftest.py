@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import multiprocessing
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import recshuf
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytest.importorskip("torch", reason="PyTorch is not installed")
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import multiprocessing
 from collections import OrderedDict
+from collections.abc import Callable
 from functools import partial
 from itertools import cycle, islice, product
+from multiprocessing.synchronize import Event
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,11 +25,6 @@ from recshuf import PileLoader, errors
 from recshuf.errors import UsageError
 from recshuf.torch import PileDataLoader, PileDataset
 from tests.support.stores.small_stores import batch_ids
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from multiprocessing.synchronize import Event
-    from pathlib import Path
 
 WORKERS = [0, 2, *(pytest.param(count, marks=pytest.mark.slow) for count in (1, 3))]
 METHODS = ["fork", *(pytest.param(name, marks=pytest.mark.slow) for name in ("spawn", "forkserver"))]

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
+
+from tests.support.objects.object_server import Bucket
 
 pytest.importorskip("torch", reason="PyTorch is not installed")
 
@@ -14,11 +17,6 @@ import pyarrow as pa
 import recshuf
 from recshuf.torch import PileDataLoader, PileDataset
 from tests.support.stores.small_stores import batch_ids, write
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.objects.object_server import Bucket
 
 METHODS = ["fork", pytest.param("spawn", marks=pytest.mark.slow)]
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")

@@ -11,11 +11,12 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psutil
 import pytest
@@ -33,9 +34,6 @@ from tests.support.formats.format_tools import find_open_files
 from tests.support.processes.command_line import DEADLINE
 from tests.support.stores import training_process
 from tests.support.stores.small_stores import batch_ids, write
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more workers than cores
 

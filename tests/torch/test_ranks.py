@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import multiprocessing
 import pickle
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,10 +23,6 @@ from recshuf.train.loader import PileLoader
 from tests.support.stores.epoch_oracle import flatten
 from tests.support.stores.killed_stores import fork, join
 from tests.support.stores.small_stores import batch_ids
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 PLAIN = partial(DataLoader, batch_size=None)
 METHODS = ["fork", *(pytest.param(name, marks=pytest.mark.slow) for name in ("spawn", "forkserver"))]

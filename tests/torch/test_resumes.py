@@ -8,8 +8,10 @@ import json
 import pickle
 import subprocess
 import sys
+from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,10 +33,6 @@ from tests.support.stores.mix_process import list_records, make_dataset
 from tests.support.stores.small_stores import write
 from tests.support.stores.token_documents import PACKINGS, expect, make_store
 from tests.train.test_mixing import check_case, draw
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more workers than cores
 WORLDS = [1, 2, 3, 6]

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import errno
 import signal
+from collections.abc import Iterable
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from pathlib import Path
 
+from tests.support.processes.command_server import Server
 from tests.support.processes.faults import Strike, build_faults, find_compiler
 from tests.support.tally import Tally
 from tests.torture.jobs import (
@@ -28,12 +30,6 @@ from tests.torture.jobs import (
     resume,
     tail,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
-    from tests.support.processes.command_server import Server
 
 KINDS = (
     ("once", errno.EIO),

@@ -7,18 +7,14 @@ hit is made again. Those are the ones counted as right.
 from __future__ import annotations
 
 import errno
-from typing import TYPE_CHECKING
+import random
+from pathlib import Path
 
+from tests.support.processes.command_server import Server
 from tests.support.processes.faults import Strike, build_faults, find_compiler
 from tests.support.tally import Tally
 from tests.torture.hooks import Damage, flip_bit
 from tests.torture.jobs import SMALL, Choice, Recipe, Stage, attack_each, judge, make_folder, resume
-
-if TYPE_CHECKING:
-    import random
-    from pathlib import Path
-
-    from tests.support.processes.command_server import Server
 
 KINDS = ("bit flip", "truncation", "change before --resume")
 SPILLING = tuple(recipe for recipe in SMALL if recipe.numbers)

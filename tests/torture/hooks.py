@@ -8,9 +8,10 @@ import random
 import resource
 import signal
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import pytest
 
@@ -19,9 +20,6 @@ from tests.support.processes.command_server import note
 from tests.support.processes.faults import Faults, Strike
 from tests.support.processes.killed_runs import refuse_exchange
 from tests.support.small_runs import change_plans, put_in_place
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 @dataclasses.dataclass(frozen=True)

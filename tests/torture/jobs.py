@@ -6,22 +6,19 @@ import hashlib
 import random
 import shutil
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 
 from recshuf.output.manifest import manifest_path
 from tests.support.processes.command_server import Ended, Server
 from tests.torture.hooks import run_command
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
 
 Numbers = Mapping[str, int | tuple[int, ...]]
 State = dict[str, str] | None

@@ -8,10 +8,13 @@ left or the message says how to resume.
 
 from __future__ import annotations
 
+import random
 import signal
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 from recshuf.piles.layout import SPILL_COMPRESSIONS
+from tests.support.processes.command_server import Server
 from tests.support.tally import Tally
 from tests.torture.jobs import (
     LARGE,
@@ -27,13 +30,6 @@ from tests.torture.jobs import (
     resume,
     tail,
 )
-
-if TYPE_CHECKING:
-    import random
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.support.processes.command_server import Server
 
 CATCHABLE = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 STOP_SECONDS = 2.0

@@ -8,19 +8,16 @@ before or the complete new set, the message names the folder and the bytes neede
 from __future__ import annotations
 
 import json
+import random
 import subprocess
 import sys
 import tempfile
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tests.support.processes.command_server import PROJECT, Server
 from tests.support.tally import Tally
 from tests.torture.jobs import MIDDLE, CannotAttackError, Choice, Stage, judge, make_folder, resume, tail
-
-if TYPE_CHECKING:
-    import random
 
 PLACES = ("scratch", "output", "both")
 COUNTS = {False: 1, True: 12}

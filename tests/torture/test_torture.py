@@ -6,7 +6,7 @@ import errno
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -16,9 +16,6 @@ from tests.support.tally import Tally, format_table
 from tests.torture.campaign import KINDS, attack
 from tests.torture.hooks import Damage
 from tests.torture.jobs import SMALL, Choice, Stage, is_clean, judge
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 needs_compiler = pytest.mark.skipif(find_compiler() is None, reason="there is no C compiler")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from recshuf.errors import PileError, UsageError
 from recshuf.piles.epochs import EpochOrder
+from recshuf.piles.slices import JoinedRecords
 from recshuf.system.buffers import allocate
 from recshuf.train import batch_reader as cutting
 from recshuf.train import prefetch as prefetching
@@ -26,9 +28,6 @@ from tests.support.stores.fake_piles import FakePiles
 from tests.support.stores.legs import run_legs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from recshuf.piles.slices import JoinedRecords
     from recshuf.system.buffers import Allocate
 
 STEPS = st.integers(0, 12)

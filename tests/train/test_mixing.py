@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import warnings
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import chain, islice
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -27,10 +29,6 @@ from tests.support.stores.epoch_oracle import Mix, Rules, group_records, mix_bat
 from tests.support.stores.fake_piles import FakePiles
 from tests.support.stores.legs import run_legs
 from tests.support.stores.token_documents import tokens_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
 
 
 def make_mix(sizes: list[int], weights: list[float], batch_size: int, **arguments: Any) -> MixLoader:

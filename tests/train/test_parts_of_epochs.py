@@ -6,7 +6,8 @@ import gc
 import json
 import pickle
 import shutil
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,9 +20,6 @@ from tests.support.formats.format_tools import find_open_files
 from tests.support.stores.epoch_oracle import flatten
 from tests.support.stores.fake_piles import FakePiles
 from tests.support.stores.small_stores import write
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 COUNT = 200
 

@@ -7,16 +7,13 @@ import os
 import subprocess
 import sys
 from itertools import product
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 import recshuf
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 MB = 10**6
 

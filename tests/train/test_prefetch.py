@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Generator
 
 import pytest
 
 from recshuf.train.prefetch import Absence, compute_ahead
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
 
 HOURS = 10_000.0
 

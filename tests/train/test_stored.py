@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import pickle
 import shutil
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,9 +20,6 @@ from recshuf.train.mixing import MixLoader
 from tests.support.effort import mostly_slow
 from tests.support.golden_inputs import make_inputs
 from tests.support.stores.small_stores import ids_of, write
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture(scope="module")

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from itertools import permutations
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from numpy.typing import NDArray
 
 from recshuf.audit.order.battery import Score, combine_scores, pool_files, run_battery
 from recshuf.audit.order.shufflers import interleave_shards, shuffle_in_two_passes
 from recshuf.audit.order.statistics import (
+    Measure,
     count_cycles,
     count_inversions,
     estimate_buffer,
@@ -30,21 +32,14 @@ from recshuf.audit.order.statistics import (
 )
 from tests.support import flawed_orders as flawed
 from tests.support.effort import examples, mostly_slow
+from tests.support.flawed_orders import Shuffler
 from tests.support.order_statistics import (
     battery,
     permutation_chi_square,
     rank_permutations,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import NDArray
-
-    from recshuf.audit.order.statistics import Measure
-    from tests.support.flawed_orders import Shuffler
-
-    Order = NDArray[np.int64]
+Order = NDArray[np.int64]
 
 
 RECORDS = 100_000

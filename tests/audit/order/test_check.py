@@ -6,8 +6,9 @@ import csv
 import json
 import os
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -16,25 +17,18 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 import recshuf
 from recshuf.api import checks
-from recshuf.audit.order.check import MOST_LABELS, find_value, order_by_value, rank_densely
+from recshuf.audit.order.check import MOST_LABELS, CheckReport, find_value, order_by_value, rank_densely
 from recshuf.audit.order.matching import BottomKSample, SampledRecords, match_records
 from recshuf.audit.order.shufflers import METHODS
 from recshuf.errors import InputError, MemoryLimitError, UsageError
 from recshuf.records.provenance import FILE_COLUMN, ROW_COLUMN
+from tests.conftest import Run
 from tests.support.effort import examples
 from tests.support.small_runs import Listener, infer_from_few
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
-    from recshuf.audit.order.check import CheckReport
-    from tests.conftest import Run
 
 COUNT = 8_000
 

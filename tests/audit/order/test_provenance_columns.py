@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,9 +12,6 @@ import pytest
 
 import recshuf
 from recshuf.errors import InputError, UsageError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_input_files_are_ordered_by_name_in_whatever_order_they_are_met(tmp_path: Path):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import product
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -13,8 +12,7 @@ from recshuf.audit.order.shufflers import METHODS
 from tests.support.effort import mostly_slow
 from tests.support.order_statistics import battery, permutation_chi_square
 
-if TYPE_CHECKING:
-    Rng = np.random.Generator
+Rng = np.random.Generator
 
 RECORDS = 100_000
 FILES = 100

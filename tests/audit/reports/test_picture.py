@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import sys
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -32,10 +32,6 @@ from recshuf.audit.reports.picture import (
 )
 from recshuf.errors import UsageError
 from tests.support.effort import examples
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 needs_pillow = pytest.mark.skipif(find_spec("PIL") is None, reason="needs Pillow")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gzip
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -18,9 +18,6 @@ from recshuf.job.arguments import make_job
 from recshuf.job.report import SilentProgress
 from recshuf.piles.set_folder import SetFolder
 from tests.support.formats.format_tools import find_open_files
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_one_of_many_equal_records_is_missed(tmp_path: Path):

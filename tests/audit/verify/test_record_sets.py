@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -18,10 +20,6 @@ from recshuf.errors import InputError, UsageError
 from recshuf.output.manifest import manifest_path
 from tests.support.formats.line_comparisons import LINES, append, write_lines
 from tests.support.small_runs import Listener, infer_from_few
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 
 def make_output(folder: Path, **options: Any) -> tuple[Path, Path]:

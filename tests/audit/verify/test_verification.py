@@ -5,8 +5,10 @@ from __future__ import annotations
 import collections
 import json
 import random
+from collections.abc import Callable
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -17,17 +19,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import recshuf
+from recshuf import VerifyReport
 from recshuf.output.manifest import manifest_path
 from tests.support.effort import examples, mostly_slow
 from tests.support.formats.conversion_data import WRITERS, choose_columns, choose_schema
 from tests.support.formats.line_comparisons import LINES, compare_lines
 from tests.support.numbered_files import SUFFIXES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from recshuf import VerifyReport
 
 COUNT = 700
 NAMES = list(SUFFIXES)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 import shlex
 import zipfile
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -13,13 +15,8 @@ import pytest
 
 import recshuf
 from recshuf.errors import ConversionError, InputError, RecshufWarning, UsageError
+from tests.conftest import Run
 from tests.support.formats.file_suite import refused
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.conftest import Run
 
 ROWS = 400
 NUMBERS = np.arange(ROWS)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,10 +14,6 @@ import pytest
 import recshuf
 from recshuf.errors import ConversionError, InputError, RecshufWarning, UsageError
 from tests.support.formats.file_suite import refused
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 ROWS = 500
 RECORD = np.dtype([("id", "<i4"), ("weight", ">f8"), ("name", "S5"), ("box", "u1", (2,))], align=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -12,9 +12,6 @@ import pytest
 from recshuf.formats.arrays import BINARY, NPY, NPZ
 from recshuf.interfaces import ReadOptions
 from tests.support.formats.file_suite import FileSuite
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 class TestNpy(FileSuite):

@@ -6,7 +6,8 @@ import json
 import re
 import struct
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -21,10 +22,6 @@ from recshuf.interfaces import InputFile, ReadOptions, Stamp
 from recshuf.records import conforming
 from tests.support.effort import some
 from tests.support.formats.file_suite import refused
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
 
 ROWS = 3000
 CODECS = {"zstd": b"\x28\xb5\x2f\xfd", "lz4": b"\x04\x22\x4d\x18"}

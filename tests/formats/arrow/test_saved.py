@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,13 +14,8 @@ from recshuf.output.local.stage import WorkFolder
 from tests.formats.arrow.test_reading import ROWS, make_table, read, write
 from tests.support.effort import mostly_slow
 from tests.support.formats.file_suite import refused
-from tests.support.objects.object_outputs import STORES, check_whole, shuffle, shuffle_locally
+from tests.support.objects.object_outputs import STORES, AnyBucket, check_whole, shuffle, shuffle_locally
 from tests.support.small_runs import read_files
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.objects.object_outputs import AnyBucket
 
 NAMES = ("part-b.arrow", "part-a.arrow")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -11,9 +11,6 @@ from recshuf.formats.arrow import FORMAT
 from tests.formats.arrow.test_reading import read, write
 from tests.formats.parquet.test_suite import FIELDS, make_record
 from tests.support.formats.file_suite import FileSuite
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SCHEMA = pa.schema([*FIELDS, pa.field("view", pa.string_view())], metadata={"made by": "the tests"})
 

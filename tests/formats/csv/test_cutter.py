@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import gzip
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,9 +17,6 @@ from recshuf.interfaces import WriteOptions
 from tests.support.formats.format_tools import read_input
 from tests.support.formats.given_options import reading_csv
 from tests.support.formats.line_tools import give, records_in, same_folder
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def open_csv(folder: Path, *contents: bytes, **options: Any) -> Any:

@@ -8,7 +8,7 @@ import io
 import json
 import math
 from itertools import permutations
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -24,9 +24,6 @@ from tests.support.formats.format_tools import place_batches
 from tests.support.formats.given_options import reading_csv
 from tests.support.formats.line_tools import give, same_folder
 from tests.support.formats.parquet_tools import watched_memory
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 VALUES = ["", '""', "1", "-5", "0.5", "nan", "inf", "true", "False", "2020-01-01", "2020-01-01 10:00:00"]
 VALUES += ["1000-01-01", "2020-01-01 10:00:00.5", "2020-01-01T10:00:00Z", "12:30:00", "x", "9007199254740993"]

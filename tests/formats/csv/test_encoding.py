@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv as pc
@@ -18,9 +19,6 @@ from recshuf.formats.csv.encoding import encode_records
 from tests.formats.csv.test_decoder import decode
 from tests.support.effort import examples
 from tests.support.formats.decimal_tools import make_decimals
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 DAY = 86_400
 UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from recshuf.formats.csv import FORMAT
 from tests.support.formats.format_tools import decompress_file
 from tests.support.formats.given_options import reading_csv
 from tests.support.formats.line_suite import LineSuite
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 HEADER = b"\xef\xbb\xbfid,text,flag\r\n"
 MADE_HEADER = b'"id","text","flag"\n'

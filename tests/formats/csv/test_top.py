@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,9 +12,6 @@ from recshuf.formats.lines import HEADER
 from tests.support.formats.format_tools import read_input
 from tests.support.formats.given_options import reading
 from tests.support.formats.line_tools import give, records_in
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TAKEN, LEFT, ABOVE = "header taken: ", "no header taken, but a record: ", "taken for no records"
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -12,9 +13,6 @@ import pytest
 import recshuf
 from recshuf.errors import InputError
 from tests.support.formats.hdf5_tools import store
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TEXT, LIST = h5py.string_dtype(), h5py.vlen_dtype("<i4")
 INNER = np.dtype([("label", TEXT), ("at", "<f4", (2,))])

@@ -6,10 +6,11 @@ import gc
 import os
 import shutil
 import zlib
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import h5py
 import numpy as np
@@ -29,11 +30,7 @@ from tests.support.formats.hdf5_tools import (
     store,
 )
 from tests.support.formats.hostile_tools import GB, TINY, refusal
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.support.processes.command_server import Server
+from tests.support.processes.command_server import Server
 
 
 def find(path: Path, wanted: bytes) -> int:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -17,9 +18,6 @@ from tests.support.effort import mostly_slow
 from tests.support.formats.given_options import reading
 from tests.support.formats.hdf5_tools import given, outline, read_all, store, write_shard
 from tests.support.processes.killed_runs import run, run_and_die
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 ROWS = 30
 

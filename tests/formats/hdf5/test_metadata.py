@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -12,11 +14,7 @@ import recshuf
 from recshuf.errors import InputError, RecshufWarning
 from tests.support.formats.hdf5_tools import open_source
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    Change = Callable[[h5py.File], object]
+Change = Callable[[h5py.File], object]
 
 
 def write(path: Path, *changes: Change, rows: int = 4, **settings: Any) -> Path:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Sequence
+from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import h5py
 import numpy as np
@@ -14,7 +16,7 @@ import pytest
 
 from recshuf.errors import InputError
 from recshuf.formats.hdf5 import FORMAT
-from recshuf.interfaces import InputFile, Stamp
+from recshuf.interfaces import InputFile, Source, Stamp
 from recshuf.storage.reading import read_ahead
 from recshuf.storage.reading.objects import ObjectFile
 from recshuf.storage.reading.read_ahead import SegmentCache, SegmentedObject
@@ -22,12 +24,6 @@ from recshuf.storage.requests import Requests
 from tests.support.effort import mostly_slow
 from tests.support.formats.given_options import reading
 from tests.support.formats.hdf5_tools import open_source, patch, read_all
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from recshuf.interfaces import Source
 
 ROWS = 1_200
 CHUNK = (64, 1_000)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -11,13 +13,8 @@ import pytest
 
 import recshuf
 from recshuf.output.manifest import manifest_path
+from tests.conftest import Run
 from tests.support.formats.hdf5_tools import list_filters
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.conftest import Run
 
 plugins = pytest.importorskip("hdf5plugin")
 

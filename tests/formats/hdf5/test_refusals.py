@@ -8,7 +8,9 @@ import shlex
 import subprocess
 import sys
 import textwrap
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -20,10 +22,6 @@ from recshuf.errors import InputError, UsageError
 from recshuf.formats.hdf5 import FORMAT
 from recshuf.interfaces import WriteOptions
 from tests.support.formats.hdf5_tools import copy_through, open_source, store
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 Add = "Callable[[h5py.Group], None]"
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import cycle
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -20,10 +22,6 @@ from tests.support.formats.hdf5_tools import (
     read_raw,
     read_values,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 
 def numpy_type(dtype: Any) -> Callable[[], h5t.TypeID]:

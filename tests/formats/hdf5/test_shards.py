@@ -5,7 +5,8 @@ from __future__ import annotations
 import ctypes
 import struct
 import time
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -25,10 +26,6 @@ from tests.support.formats.hdf5_tools import (
     store,
     write_shard,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 # Chunks and filters
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import shlex
 import sys
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import h5py
 import numpy as np
@@ -16,9 +17,6 @@ import recshuf
 from recshuf.errors import InputError
 from tests.formats.hdf5.test_keep_others import write_anndata
 from tests.support.formats.hdf5_tools import store
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 ALL_WAYS: list[tuple[str, dict[str, Any]]] = [
     ("out.h5", {}),

@@ -6,7 +6,9 @@ import re
 import shlex
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -19,10 +21,6 @@ from recshuf.formats.hdf5 import FORMAT
 from recshuf.interfaces import InputFile, ReadOptions
 from tests.support.formats.hdf5_tools import outline
 from tests.support.formats.sparse_tools import VARIABLES, read_cells, write_10x, write_anndata, write_matrix
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 COUNT = 40
 

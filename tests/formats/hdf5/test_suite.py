@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from pathlib import Path
 
 import h5py
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from recshuf.formats.hdf5 import FORMAT
 from recshuf.interfaces import InputFile, ReadOptions
 from recshuf.testing import FormatSuite
 from tests.support.formats.sparse_tools import Cell, read_cells, write_10x, write_anndata
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    import pyarrow as pa
 
 DATASETS = ("image", "label", "meta/weight")  # in the order in which HDF5 lists them
 Record = tuple[bytes, ...]

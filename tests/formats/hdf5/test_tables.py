@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -14,14 +15,10 @@ from h5py import h5d, h5s, h5t
 from recshuf.errors import ConversionError, InputError
 from recshuf.formats.hdf5 import FORMAT
 from recshuf.interfaces import WriteOptions
+from tests.conftest import Run
 from tests.support.effort import mostly_slow
 from tests.support.formats.format_tools import cut_batch
 from tests.support.formats.hdf5_tools import create_raw, open_source, read_all, write_table
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.conftest import Run
 
 
 def decode_file(path: Path, block_bytes: int = 1 << 20) -> pa.Table:

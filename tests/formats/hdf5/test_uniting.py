@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from itertools import pairwise, product
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -14,9 +15,6 @@ from h5py import h5d, h5s, h5t
 import recshuf
 from recshuf.errors import InputError
 from tests.support.formats.hdf5_tools import store
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TEXT = h5py.string_dtype()
 PAIR = np.dtype([("name", "S2"), ("value", "<f4"), ("at", ">i2", (2,))])

@@ -7,9 +7,11 @@ import io
 import json
 import re
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
@@ -19,17 +21,11 @@ import recshuf
 from recshuf.errors import InputError
 from recshuf.formats.jsonl import ARRAY as FORMAT
 from recshuf.formats.jsonl import elements
+from tests.conftest import Run
 from tests.support.effort import examples
 from tests.support.formats.format_tools import OneWayReader, decompress_file, read_input
 from tests.support.formats.line_suite import LineSuite
 from tests.support.formats.line_tools import give, records_in
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import pyarrow as pa
-
-    from tests.conftest import Run
 
 TEXT = 'a "q" \\ [1, {2}]\n, }\u00e9'
 RECORDS = [

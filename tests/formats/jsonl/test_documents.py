@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -12,9 +12,6 @@ import recshuf
 from recshuf.errors import InputError
 from tests.support.formats.json_decoding import decode, failure
 from tests.support.formats.json_oracle import as_typed, is_sound, type_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 RECORDS = [{"a": number, "b": [number, {"c": "x"}]} for number in range(50)]
 LONG = [{"a": "x" * 100_000}, {"a": 1}]

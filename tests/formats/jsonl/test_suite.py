@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from recshuf.formats.jsonl import FORMAT
 from recshuf.interfaces import InputFile
 from tests.support.formats.line_suite import LineSuite
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def make_record(index: int, row: int) -> dict[str, Any]:

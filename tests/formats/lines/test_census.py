@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import gzip
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -14,9 +14,6 @@ from recshuf.formats import text
 from recshuf.interfaces import InputFile, WriteOptions
 from tests.support.formats.format_tools import read_input
 from tests.support.formats.line_tools import give, open_text, records_in, split_records, write
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 MANY = 260
 """So many inputs that only each second one is sampled."""

@@ -13,11 +13,12 @@ import sys
 import tarfile
 import wave
 import zipfile
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import cycle, product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import h5py
 import numpy as np
@@ -28,13 +29,9 @@ import pytest
 
 import recshuf
 from recshuf.errors import InputError
+from tests.conftest import Run
 from tests.support.effort import some
 from tests.support.formats.format_tools import OneWayReader, find_open_files
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.conftest import Run
 
 TABLE = pa.table({"a": list(range(300)), "b": ["line\n"] * 300})
 MARK = b"\xef\xbb\xbf"

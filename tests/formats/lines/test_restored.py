@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from recshuf.errors import InputError
 from recshuf.formats import csv, jsonl, text
-from recshuf.interfaces import ReadOptions, StoredInputs
+from recshuf.interfaces import Format, ReadOptions, Source, StoredInputs
 from tests.support.formats.format_tools import place_batches
 from tests.support.formats.given_options import reading
 from tests.support.formats.line_tools import give
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from recshuf.interfaces import Format, Source
 
 
 def open_one(folder: Path, format_: Format, content: str, options: ReadOptions) -> Source:

@@ -6,9 +6,12 @@ import gzip
 import io
 import re
 import shlex
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import assume, given, settings
@@ -20,18 +23,11 @@ from recshuf.formats.compression import recognise_compression
 from recshuf.formats.lines import cutting
 from recshuf.formats.text import FORMAT
 from recshuf.interfaces import ReadOptions, WriteOptions
+from tests.conftest import Run
 from tests.support.effort import examples
 from tests.support.formats.format_tools import OneWayReader, decompress_file
 from tests.support.formats.line_suite import LineSuite
 from tests.support.formats.line_tools import give, read, same_folder
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    import pyarrow as pa
-
-    from tests.conftest import Run
 
 MARK = b"\xef\xbb\xbf"
 

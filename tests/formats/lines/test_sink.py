@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import os
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from recshuf.formats import text
 from recshuf.formats.compression import COMPRESSIONS
 from recshuf.formats.lines.cutting import SCHEMA
-from recshuf.interfaces import WriteOptions
+from recshuf.interfaces import Target, WriteOptions
 from recshuf.system.files import BehindFile
 from tests.support.effort import examples
 from tests.support.formats.format_tools import OneWayWriter, decompress_file, find_open_files, read_input
@@ -28,11 +29,6 @@ from tests.support.formats.line_tools import (
     write,
     write_all,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from recshuf.interfaces import Target
 
 
 def open_target(folder: Path, **options: Any) -> Target:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import shutil
 import struct
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,12 +21,7 @@ from recshuf.job.report import SilentProgress
 from tests.formats.megatron.test_suite import TYPES, make_index, read_pair, write_pair
 from tests.support.effort import mostly_slow
 from tests.support.formats.file_suite import refused
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.support.objects.object_server import Bucket
+from tests.support.objects.object_server import Bucket
 
 DOCUMENTS = [[(row, 7 * row)[: 1 + row % 2], *[(row,)] * (row % 3)] for row in range(60)]
 PLAIN = [[(row, 7 * row)] for row in range(60)]

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from recshuf.formats.megatron import FORMAT
 from tests.support.formats.file_suite import FileSuite
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    import pyarrow as pa
 
 TYPES = dict(enumerate(("u1", "i1", "i2", "i4", "i8", "f8", "f4", "u2"), start=1))
 Document = list[tuple[Any, ...]]

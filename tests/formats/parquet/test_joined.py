@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from recshuf.errors import InputError
+from recshuf.interfaces import Joined, Source
 from tests.support.effort import TRIES_ALL, examples, flipped
 from tests.support.formats.parquet_tools import (
     BLOCK,
@@ -25,12 +28,6 @@ from tests.support.formats.parquet_tools import (
     watched_memory,
 )
 from tests.support.formats.parquet_tools import store as store_one
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from recshuf.interfaces import Joined, Source
 
 LISTS = pa.list_(pa.list_(pa.int16()))
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -14,9 +15,6 @@ import recshuf
 from recshuf.errors import InputError, RecshufWarning
 from tests.support.effort import mostly_slow
 from tests.support.formats.parquet_tools import open_source, read_all, shuffled, store
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 Value = {"dtype": "int64", "_type": "Value"}
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -30,10 +32,6 @@ from tests.support.formats.hostile_parquet import (
     wrap,
 )
 from tests.support.formats.parquet_tools import open_source, page_places, read_alone, read_joined, store
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 ROWS = 60
 ENCODINGS, VALUES, SIZE, STORED, DATA_PLACE, DICTIONARY_PLACE, STATISTICS, USED = 2, 5, 6, 7, 9, 11, 12, 13

@@ -6,9 +6,10 @@ import gc
 import os
 import re
 from collections import deque
+from collections.abc import Callable
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -47,12 +48,7 @@ from tests.support.formats.parquet_tools import (
     watched_memory,
     write_all,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.support.processes.command_server import Server
+from tests.support.processes.command_server import Server
 
 
 def test_batches_of_expanding_dictionaries_stay_small(tmp_path: Path) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from itertools import combinations_with_replacement, permutations
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,9 +14,6 @@ import recshuf
 from recshuf.errors import InputError, UsageError
 from tests.support.effort import some
 from tests.support.formats.parquet_tools import label, load, open_source, read_all, shuffled, store, write_all
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 BIG = 2**53
 # Of each type of numbers the least and the greatest that it tells from their neighbours.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -10,10 +12,6 @@ import pyarrow.parquet as pq
 from recshuf.formats.parquet import FORMAT
 from recshuf.interfaces import InputFile
 from recshuf.testing import FormatSuite
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
 
 FIELDS = [
     pa.field("input", pa.int32(), nullable=False),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,10 +25,6 @@ from tests.support.formats.hostile_parquet import (
     elements_of,
 )
 from tests.support.formats.parquet_tools import load, open_source, read_all, shuffled, store
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
 
 ROWS = 20
 TYPE, LENGTH, NAME, CHILDREN, CONVERTED, LOGICAL, KEY_VALUES = 1, 2, 4, 5, 6, 10, 5

@@ -5,8 +5,10 @@ from __future__ import annotations
 import datetime
 import json
 import math
+from collections.abc import Callable
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -28,10 +30,6 @@ from tests.support.formats.parquet_tools import (
     store,
     write_all,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 EVERY_TYPE: dict[str, pa.Array] = {
     "bool": pa.array([True, None, False]),

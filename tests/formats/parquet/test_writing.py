@@ -8,7 +8,7 @@ import gc
 import io
 import random
 import resource
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +19,7 @@ import recshuf
 from recshuf.errors import ConversionError, UsageError
 from recshuf.formats.parquet import FORMAT
 from recshuf.interfaces import WriteOptions
+from tests.conftest import Run
 from tests.support.formats.parquet_tools import (
     chunk_of,
     convert,
@@ -31,11 +32,6 @@ from tests.support.formats.parquet_tools import (
     watched_memory,
     write_all,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.conftest import Run
 
 
 def dictionaries_of(path: Path) -> list[bool]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -11,15 +12,11 @@ import pytest
 
 from recshuf.errors import ConversionError, InputError, UsageError
 from recshuf.formats import jsonl, text
+from recshuf.interfaces import Source
+from tests.conftest import Run
 from tests.support.formats.format_tools import read_input
 from tests.support.formats.given_options import writing
 from tests.support.formats.line_tools import give, open_text
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from recshuf.interfaces import Source
-    from tests.conftest import Run
 
 
 def decode(source: Source) -> pa.Table:

@@ -9,8 +9,9 @@ import re
 import struct
 import sys
 import zlib
+from collections.abc import Callable
 from contextlib import nullcontext
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import google_crc32c
 import pyarrow as pa
@@ -20,16 +21,11 @@ import pytest
 import recshuf
 from recshuf.errors import ConversionError, InputError, RecshufWarning, UsageError
 from recshuf.formats.tfrecord import FORMAT
+from tests.conftest import Run
 from tests.support.effort import mostly_slow
 from tests.support.formats.file_suite import refused
 from tests.support.formats.format_tools import decompress_file
 from tests.support.formats.line_suite import LineSuite
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.conftest import Run
 
 
 def checksum(data: bytes) -> bytes:

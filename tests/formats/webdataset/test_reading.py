@@ -5,7 +5,9 @@ from __future__ import annotations
 import gc
 import gzip
 import tarfile
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,16 +18,10 @@ from recshuf.errors import ConversionError, InputError, RecshufWarning, UsageErr
 from recshuf.formats.webdataset import cutting
 from recshuf.formats.webdataset.sink import TarTarget
 from recshuf.run import driver
-from tests.formats.webdataset.test_suite import list_members, make_tar, read_samples, read_tar
+from tests.formats.webdataset.test_suite import Sample, list_members, make_tar, read_samples, read_tar
 from tests.support.effort import mostly_slow
 from tests.support.formats.file_suite import refused
 from tests.support.small_runs import change_plans
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.formats.webdataset.test_suite import Sample
 
 END = bytes(1024)
 FORMATS = {"gnu": tarfile.GNU_FORMAT, "ustar": tarfile.USTAR_FORMAT, "pax": tarfile.PAX_FORMAT}

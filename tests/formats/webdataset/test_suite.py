@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import io
 import tarfile
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
 
+import pyarrow as pa
 import pytest
 import zstandard
 
@@ -13,12 +16,6 @@ from recshuf.formats.webdataset import FORMAT
 from recshuf.interfaces import WriteOptions
 from tests.support.formats.file_suite import FileSuite
 from tests.support.formats.format_tools import decompress_file
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
-    import pyarrow as pa
 
 
 class Sample(NamedTuple):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -14,10 +15,6 @@ from tests.support.numbered_files import make_inputs
 from tests.support.processes.killed_runs import Killed, die, run, strike_renames
 from tests.support.processes.task_runs import HARMS
 from tests.support.small_runs import read_files
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 
 @pytest.fixture

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -18,9 +19,6 @@ from recshuf.records.digests import Digest
 from recshuf.system.files import sync_file_system
 from tests.support.numbered_files import make_inputs
 from tests.support.small_runs import put_in_place
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 MANY = 40
 """So many waiting shards are synced together."""

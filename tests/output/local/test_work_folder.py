@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import accumulate
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -11,9 +11,6 @@ from recshuf.errors import OutputError
 from tests.support.numbered_files import make_inputs
 from tests.support.processes.killed_runs import journal_of, read_journal, run, run_and_die, write_journal
 from tests.support.small_runs import read_files, spill
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture(autouse=True)

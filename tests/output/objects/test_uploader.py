@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import random
 import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, BinaryIO
+from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 import xxhash
@@ -31,12 +33,7 @@ from recshuf.storage.writing import (
     choose_part_bytes,
 )
 from recshuf.storage.writing.s3 import S3Bucket
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from tests.support.objects.object_server import Bucket, ProxiedRequest
+from tests.support.objects.object_server import Bucket, ProxiedRequest
 
 slow = pytest.mark.slow
 PART = 5 << 20

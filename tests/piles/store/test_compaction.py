@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import tempfile
+from collections.abc import Callable
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,9 +27,6 @@ from tests.support.stores.small_stores import (
     read_records,
     write,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 ROWS = {"id": range(20)}
 

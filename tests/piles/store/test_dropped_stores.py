@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,10 +21,6 @@ from recshuf.run.stores import new_stores
 from recshuf.system.files import lock_existing
 from tests.support.effort import mostly_slow
 from tests.support.stores.small_stores import list_all, write
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 BUSY = "store: a process reads or writes it; wait for its end"
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import math
 import tempfile
+from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -22,9 +23,6 @@ import recshuf
 from recshuf.errors import UsageError
 from tests.support.effort import examples
 from tests.support.stores.small_stores import read_records, write
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 DAY, TIME, TIME_IN_ZONE = date(2026, 1, 1), datetime(2026, 1, 2, 3, 4), datetime(2026, 1, 1, tzinfo=UTC)
 HOUR = time(1, tzinfo=timezone(timedelta(hours=5)))

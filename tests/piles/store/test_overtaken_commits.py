@@ -5,10 +5,12 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,10 +20,6 @@ from recshuf.piles.kept.folder import StoreFolder
 from recshuf.piles.kept.upkeep import drop_store
 from tests.support.effort import some
 from tests.support.stores.small_stores import append, expire, read_ids, write
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
 
 Job = tuple[str, int]
 """What to do, and the first id of new records."""

@@ -10,7 +10,9 @@ import shutil
 import signal
 import threading
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -26,10 +28,6 @@ from recshuf.piles.set_folder import PileFile
 from recshuf.system.paths import free_bytes
 from tests.support.small_runs import put_in_place
 from tests.support.stores.small_stores import ids_of, write
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
 
 SIZE = 1000
 

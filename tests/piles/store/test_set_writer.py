@@ -6,10 +6,12 @@ import multiprocessing
 import os
 import shutil
 import signal
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -24,10 +26,6 @@ from recshuf.piles.pile_set import GrowingPileSet
 from recshuf.run.stores import writer as set_writer
 from tests.support.stores.killed_stores import fork, join
 from tests.support.stores.small_stores import expire, list_all, list_sets, read_ids, read_records, write
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 ROWS = {"id": list(range(10)), "text": [f"row {row}" for row in range(10)]}
 SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])

@@ -6,7 +6,9 @@ import errno
 import fcntl
 import gc
 import os
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -19,10 +21,6 @@ from recshuf.piles.kept.snapshots import Snapshot
 from recshuf.piles.layout import SealedSet
 from recshuf.system.files import format_line, lock_existing, parse_line, try_exclusive, unlink_unless_locked
 from tests.support.stores.small_stores import append, read_ids, write
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 SCHEMA = pa.schema([("id", pa.int64())])
 

@@ -10,9 +10,10 @@ import os
 import pty
 import shutil
 import subprocess
+from collections.abc import Callable
 from itertools import cycle
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import lz4.frame
 import pyarrow as pa
@@ -24,10 +25,6 @@ from recshuf.errors import InputError, UsageError
 from recshuf.formats import load_format
 from tests.support.formats.format_tools import OneWayReader, OneWayWriter, decompress_file
 from tests.support.numbered_files import write_hdf5
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 PACK: dict[str, Callable[[bytes], bytes]] = {
     ".gz": gzip.compress,

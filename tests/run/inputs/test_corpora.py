@@ -5,26 +5,21 @@ The order of a seed is known, so that a shuffled file is compared with the origi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import h5py
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from numpy.typing import NDArray
 
 import recshuf
 from recshuf.errors import RecshufError
+from recshuf.job.report import ShuffleReport
 from recshuf.records.keys import draw_keys
 from tests.support.formats.format_tools import decompress_file
 from tests.support.formats.hdf5_tools import open_source, read_raw, read_values
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
-    from recshuf.job.report import ShuffleReport
 
 pytestmark = pytest.mark.slow
 

@@ -7,7 +7,9 @@ import gzip
 import io
 import json
 import random
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,10 +20,6 @@ from recshuf.errors import ConversionError, InputError, RecshufWarning, UsageErr
 from tests.support.effort import mostly_slow
 from tests.support.formats.conversion_data import read_columns
 from tests.support.formats.format_tools import decompress_file
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
 
 
 def write_all(folder: Path, contents: Sequence[bytes], suffix: str = ".csv") -> list[Path]:

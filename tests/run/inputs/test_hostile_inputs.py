@@ -13,7 +13,8 @@ import os
 import socket
 import threading
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -27,10 +28,6 @@ from recshuf.storage.reading.local import expand_input
 from tests.support.effort import mostly_slow
 from tests.support.formats.hostile_tools import GB, refusal
 from tests.support.processes.command_server import Server
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 
 @pytest.fixture(scope="module")

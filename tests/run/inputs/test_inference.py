@@ -6,7 +6,8 @@ import io
 import json
 import os
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -20,9 +21,6 @@ from tests.support.effort import examples
 from tests.support.formats.json_decoding import batch_of, decode_with
 from tests.support.formats.json_records import ANY_RECORDS, RECORDS_OF_ONE_TYPE
 from tests.support.small_runs import Listener, change_plans, infer_from_few
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 KNOWN = [b'{"a": 1, "f": 0.5, "n": null, "t": "x", "l": [{"m": 1}]}', b'{"a": -7}']
 STRANGE = {

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import gzip
 import io
+from collections.abc import Callable
 from itertools import product
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
@@ -20,10 +21,6 @@ from tests.support.effort import examples, some
 from tests.support.formats.format_tools import read_input
 from tests.support.formats.line_tools import give, records_in, same_folder, split_records
 from tests.support.output_trees import list_shards
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 MARK = b"\xef\xbb\xbf"
 BLANKS = b" \t\r\n"

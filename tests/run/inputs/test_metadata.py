@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import re
 import warnings
+from collections.abc import Callable
 from itertools import cycle, product
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -17,10 +19,6 @@ import pytest
 import recshuf
 from recshuf.errors import InputError, RecshufWarning
 from tests.support.effort import mostly_slow
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 Says = dict[str, Any]
 """Attributes of the column ``label``, by name."""

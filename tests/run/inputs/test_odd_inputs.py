@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import gzip
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -27,9 +27,6 @@ from tests.support.numbered_files import (
 )
 from tests.support.output_trees import list_shards, list_tree
 from tests.support.small_runs import Listener
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 # Empty
 

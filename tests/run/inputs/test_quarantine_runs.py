@@ -7,9 +7,10 @@ import io
 import json
 import os
 import shutil
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -18,14 +19,10 @@ from hypothesis import strategies as st
 
 import recshuf
 from recshuf.errors import DiskFullError, InputError, OutputError, PileError, UsageError
+from tests.conftest import Run
 from tests.support.effort import examples
 from tests.support.processes.killed_runs import strike_renames
 from tests.support.small_runs import Listener, read_files
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.conftest import Run
 
 GOOD = (b'{"a": 1}', b'{"a": 22, "b": "x"}', b'{"b": "\xc3\xa9"}', b"{}")
 BAD = (b"{", b'{"a": 1', b'{"a": 1}}', b"\xff", b'{"b": "\xff"}', b"[1]", b'{"a" 1}', b"17", b'{"a": tru}')

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
-from tests.support.objects.object_outputs import STORES, Output, write_lines
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.objects.object_outputs import AnyBucket
+from tests.support.objects.object_outputs import STORES, AnyBucket, Output, write_lines
 
 
 @pytest.fixture(params=[STORES[0], *(pytest.param(one, marks=pytest.mark.slow) for one in STORES[1:])])

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from recshuf.errors import InputError, OutputError
+from recshuf.job.plan import Plan
 from recshuf.run import resolve
 from recshuf.system.files import format_line
-from tests.support.objects.object_outputs import put_files, shuffle, shuffle_locally
+from tests.conftest import Run
+from tests.support.objects.object_outputs import AnyBucket, Output, put_files, shuffle, shuffle_locally
+from tests.support.objects.object_server import Bucket
 from tests.support.processes.command_line import DEADLINE
 from tests.support.small_runs import Listener
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from recshuf.job.plan import Plan
-    from tests.conftest import Run
-    from tests.support.objects.object_outputs import AnyBucket, Output
-    from tests.support.objects.object_server import Bucket
 
 slow = pytest.mark.slow
 INPUTS = 3

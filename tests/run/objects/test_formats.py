@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -10,13 +10,9 @@ import recshuf
 from tests.support.effort import mostly_slow
 from tests.support.formats.sample_folders import KINDS, make_folder
 from tests.support.objects.object_outputs import SEED, SHARDS, put_files
+from tests.support.objects.object_server import Bucket
 from tests.support.output_trees import list_shards
 from tests.support.processes.task_runs import divide_small
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.objects.object_server import Bucket
 
 
 @pytest.mark.parametrize("kind", mostly_slow(KINDS, "webdataset"))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,16 +13,10 @@ from recshuf.errors import InputError, MissingInputError, RecshufWarning, UsageE
 from recshuf.formats.compression import OUTPUT_SUFFIXES
 from tests.support.effort import mostly_slow
 from tests.support.numbered_files import FORMATS, make_inputs
-from tests.support.objects.object_outputs import in_each_store, put_files, shuffle, shuffle_locally
-from tests.support.objects.object_server import CREDENTIALS
+from tests.support.objects.gcs_buckets import GcsTestBucket
+from tests.support.objects.object_outputs import AnyBucket, in_each_store, put_files, shuffle, shuffle_locally
+from tests.support.objects.object_server import CREDENTIALS, Bucket
 from tests.support.processes.task_runs import DyingEngine, LostError, divide_small
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.objects.gcs_buckets import GcsTestBucket
-    from tests.support.objects.object_outputs import AnyBucket
-    from tests.support.objects.object_server import Bucket
 
 slow = pytest.mark.slow
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +22,8 @@ from tests.support.numbered_files import FORMATS, make_inputs
 from tests.support.objects.object_outputs import (
     SHARDS,
     STORES,
+    AnyBucket,
+    Output,
     check_whole,
     in_each_store,
     read_visible,
@@ -27,12 +31,6 @@ from tests.support.objects.object_outputs import (
     shuffle_locally,
     write_lines,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.support.objects.object_outputs import AnyBucket, Output
 
 slow = pytest.mark.slow
 COUNTS = (300, 200, 0, 250)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,16 +16,18 @@ from recshuf.job.arguments import make_job
 from recshuf.job.options import ENGINES
 from recshuf.run.header import open_sets
 from recshuf.storage.reading.objects import count_read_bytes
+from tests.conftest import Run
 from tests.support.numbered_files import FORMATS, make_inputs
-from tests.support.objects.object_outputs import SHARDS, check_whole, in_each_store, shuffle_locally
+from tests.support.objects.object_outputs import (
+    SHARDS,
+    AnyBucket,
+    Contents,
+    check_whole,
+    in_each_store,
+    shuffle_locally,
+)
 from tests.support.objects.object_outputs import shuffle as shuffle_here
 from tests.support.processes.task_runs import DyingEngine, LostError, divide_small
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.conftest import Run
-    from tests.support.objects.object_outputs import AnyBucket, Contents
 
 slow = pytest.mark.slow
 COUNTS = (200, 80, 0, 60)

@@ -5,17 +5,21 @@ from __future__ import annotations
 import os
 import re
 import signal
+from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from recshuf.errors import AlreadyCompleteError, OutputError
 from recshuf.storage.writing import PREFIX, UploadFolder
+from tests.conftest import Run
 from tests.support.effort import mostly_slow
 from tests.support.objects.object_outputs import (
     SHARDS,
+    AnyBucket,
     Output,
     check_whole,
     clean,
@@ -25,13 +29,6 @@ from tests.support.objects.object_outputs import (
     shuffle,
     shuffle_locally,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.conftest import Run
-    from tests.support.objects.object_outputs import AnyBucket
 
 slow = pytest.mark.slow
 JOURNAL = "data/.out.recshuf/"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import signal
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,17 +14,12 @@ import recshuf
 from recshuf.api import runs
 from recshuf.errors import MemoryLimitError, OutputError, RecshufWarning
 from recshuf.output.objects.stage import Uploads
+from tests.conftest import Run
 from tests.support.effort import mostly_slow
 from tests.support.numbered_files import make_inputs
-from tests.support.objects.object_outputs import SHARDS, check_whole, kill_at, shuffle
+from tests.support.objects.object_outputs import SHARDS, AnyBucket, Output, check_whole, kill_at, shuffle
+from tests.support.objects.object_server import Bucket
 from tests.support.processes.killed_runs import read_journal
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.conftest import Run
-    from tests.support.objects.object_outputs import AnyBucket, Output
-    from tests.support.objects.object_server import Bucket
 
 MISSING = r"^\w+://no-such-bucket: there is no such (bucket|container); check the name, or create it$"
 

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from recshuf.errors import AlreadyCompleteError, CheckError, RecshufError
+from tests.conftest import Run
+from tests.support.objects.object_outputs import AnyBucket, Output
 from tests.support.processes.task_runs import SavedPlan, divide_small
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.conftest import Run
-    from tests.support.objects.object_outputs import AnyBucket, Output
 
 slow = pytest.mark.slow
 SHARD = r"(GET|HEAD) .*shard(-|%2D)00001"

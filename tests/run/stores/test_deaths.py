@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -15,10 +16,6 @@ from tests.support.effort import TRIES_ALL
 from tests.support.processes.deaths import die_everywhere
 from tests.support.stores.killed_stores import list_files
 from tests.support.stores.small_stores import list_all, read_ids
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 CHANGES: dict[str, Callable[[Path, Path], object]] = {
     "scatter": lambda store, given: recshuf.scatter(given, store, seed=5, piles=4),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -16,9 +16,6 @@ from recshuf.errors import AlreadyCompleteError, OutputExistsError, UsageError
 from tests.support.effort import mostly_slow
 from tests.support.small_runs import change_plans, forge_keys
 from tests.support.stores.small_stores import append
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 ROWS = 3000
 

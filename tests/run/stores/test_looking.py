@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,10 +16,6 @@ import recshuf
 from recshuf.errors import MissingRecordError, UsageError
 from recshuf.piles.kept.stored import StoredPiles
 from tests.support.stores.small_stores import append, write
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 
 def write_lines(path: Path, first: int, count: int) -> Path:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,9 +18,6 @@ from recshuf.records.keys import RowRange, Split
 from tests.support.effort import mostly_slow
 from tests.support.formats.conversion_data import WRITERS, choose_columns
 from tests.support.stores.killed_stores import fork, join
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SHARES = {"train": 0.7, "val": 0.2, "test": 0.1}
 SEED = 11

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import math
 import os
+from collections.abc import Callable
 from datetime import date, datetime
 from fractions import Fraction
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,13 +21,8 @@ import pytest
 import recshuf
 from recshuf.errors import InputError, UsageError
 from recshuf.run.stores.pile_store import parse_time
+from tests.conftest import Run
 from tests.support.stores.small_stores import append, expire, list_all
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.conftest import Run
 
 
 def write_day(folder: Path, day: int, count: int = 100) -> Path:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import h5py
 import pyarrow as pa
@@ -13,10 +15,6 @@ import pytest
 import recshuf
 from recshuf.errors import CheckError, ConversionError
 from recshuf.formats.parquet.sink import ParquetSink
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 EXTENSIONS = [".parquet", ".jsonl", ".csv", ".h5"]
 

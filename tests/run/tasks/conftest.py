@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 import recshuf
 from recshuf.errors import RecshufError
+from tests.conftest import Run
 from tests.support.numbered_files import make_inputs
 from tests.support.objects.object_outputs import shuffle_locally
+from tests.support.objects.object_server import Bucket, ProxiedRequest
 from tests.support.processes.deaths import dies_after_notes
 from tests.support.processes.task_runs import SavedPlan, divide_small, read_all
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.conftest import Run
-    from tests.support.objects.object_server import Bucket, ProxiedRequest
 
 
 @pytest.fixture(autouse=True)

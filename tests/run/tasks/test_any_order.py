@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import random
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,9 +15,6 @@ from tests.support.effort import TRIES_ALL, mostly_slow
 from tests.support.processes.deaths import die_everywhere, dies
 from tests.support.processes.task_runs import TwinPlan, divide_small
 from tests.support.small_runs import read_files
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 COUNTS = (90, 0, 60)
 KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {

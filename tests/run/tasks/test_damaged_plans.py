@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 from recshuf.api import runs
 from recshuf.errors import OutputError, UsageError
 from recshuf.job.parts import STAGES
+from tests.conftest import Run
 from tests.support.numbered_files import make_inputs
 from tests.support.processes.task_runs import (
     SavedPlan,
@@ -24,12 +27,6 @@ from tests.support.processes.task_runs import (
     replace_by_folder,
     shuffle,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from tests.conftest import Run
 
 COUNTS = (300, 200, 0, 250)
 OPTIONS: dict[str, Any] = {"seed": 5, "shards": 4, "workers": 1, "piles": 64, "memory": "300MB"}

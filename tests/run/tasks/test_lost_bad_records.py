@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -11,10 +12,6 @@ from recshuf.errors import DiskFullError, UsageError
 from tests.support.processes.task_runs import HARMS as OF_FILES
 from tests.support.processes.task_runs import TwinPlan, divide_small, limit_files, replace_by_folder
 from tests.support.small_runs import Listener
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 HARMS: dict[str, Callable[[Path], object]] = OF_FILES | {
     "longer": lambda path: path.write_bytes(path.read_bytes() + b"{}\n"),

@@ -8,8 +8,10 @@ import pickle
 import re
 import subprocess
 import sys
+from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, ClassVar
+from pathlib import Path
+from typing import Any, ClassVar
 
 import psutil
 import pyarrow as pa
@@ -22,10 +24,6 @@ from recshuf.job.options import ENGINES
 from tests.support.numbered_files import FORMATS, make_inputs
 from tests.support.processes.task_runs import Moment, ThreadEngine, divide_small, read_all, shuffle
 from tests.support.small_runs import change_plans
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
-    from pathlib import Path
 
 COUNTS = (300, 100, 0, 400)
 PROCESSES: dict[str, Any] = {"engine": "processes", "workers": 2, "memory": "1GB"}

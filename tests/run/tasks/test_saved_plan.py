@@ -8,7 +8,7 @@ import re
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -28,11 +28,9 @@ from recshuf.version import __version__
 from tests.support.effort import mostly_slow
 from tests.support.numbered_files import FORMATS, make_inputs
 from tests.support.objects.object_outputs import SEED, shuffle_locally
+from tests.support.objects.object_server import Bucket, ProxiedRequest
 from tests.support.output_trees import list_shards
 from tests.support.processes.task_runs import SavedPlan, die_after, read_all, shuffle
-
-if TYPE_CHECKING:
-    from tests.support.objects.object_server import Bucket, ProxiedRequest
 
 COUNTS = (300, 200, 0, 250)
 OPTIONS: dict[str, Any] = {"seed": SEED, "shards": 4, "workers": 1, "piles": 64, "memory": "300MB"}

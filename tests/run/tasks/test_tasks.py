@@ -6,13 +6,16 @@ import gzip
 import json
 import os
 import shutil
+from collections.abc import Callable, Generator
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import recshuf
 from recshuf.errors import ConversionError, InputError, OutputError, UsageError
 from recshuf.job.options import ENGINES
 from recshuf.output.local.log import FileResults
@@ -30,12 +33,6 @@ from tests.support.processes.task_runs import (
     shuffle,
 )
 from tests.support.small_runs import Listener, infer_from_few
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
-    from pathlib import Path
-
-    import recshuf
 
 COUNTS = (300, 100, 0, 400, 3)
 

@@ -5,29 +5,25 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Callable, Generator
 from contextlib import nullcontext
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from recshuf.errors import AlreadyCompleteError, OutputError, OutputExistsError, RecshufWarning, UsageError
 from recshuf.job.options import ENGINES
 from recshuf.system.files import lock_folder
+from tests.conftest import Run
+from tests.run.tasks.conftest import Place
 from tests.support.effort import mostly_slow
 from tests.support.numbered_files import make_inputs
 from tests.support.objects.object_outputs import check_whole, shuffle_locally
-from tests.support.processes.task_runs import ThreadEngine, cut
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
-    from pathlib import Path
-
-    from tests.conftest import Run
-    from tests.run.tasks.conftest import Place
-    from tests.support.objects.object_server import Bucket, ProxiedRequest
-    from tests.support.processes.task_runs import SavedPlan
+from tests.support.objects.object_server import Bucket, ProxiedRequest
+from tests.support.processes.task_runs import SavedPlan, ThreadEngine, cut
 
 # Tasks beside a run in one process
 

@@ -6,7 +6,8 @@ import gzip
 import json
 import re
 import shlex
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import pytest
 
@@ -16,12 +17,7 @@ from recshuf.storage import StorageOptions
 from recshuf.storage.reading import InputLister
 from recshuf.storage.reading.objects import Stores
 from tests.support.effort import mostly_slow
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
-
-    from tests.support.objects.object_server import Bucket
+from tests.support.objects.object_server import Bucket
 
 LINES = b'{"a": 1}\n{"a": 2}\n'
 ONE = b'{"a": 1}\n'

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from itertools import product
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -21,13 +22,7 @@ from recshuf.errors import (
 from recshuf.storage.requests import ATTEMPTS
 from tests.support.numbered_files import FORMATS, SUFFIXES, make_inputs
 from tests.support.objects.object_outputs import shuffle
-from tests.support.objects.object_server import FaultProxy, ProxiedRequest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
-
-    from tests.support.objects.object_server import Bucket
+from tests.support.objects.object_server import Bucket, FaultProxy, ProxiedRequest
 
 pytestmark = pytest.mark.usefixtures("no_pauses")
 

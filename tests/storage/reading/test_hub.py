@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
+import recshuf
 from recshuf.errors import (
     ForbiddenInputError,
     InputError,
@@ -17,16 +19,10 @@ from recshuf.errors import (
 )
 from recshuf.storage import StorageOptions, Url
 from recshuf.storage.reading.stores import open_store
+from recshuf.storage.requests import Store
 from tests.support.objects.hub_server import HubServer
 from tests.support.objects.object_outputs import shuffle
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    import recshuf
-    from recshuf.storage.requests import Store
-    from tests.support.objects.object_server import ProxiedRequest
+from tests.support.objects.object_server import ProxiedRequest
 
 NAMES = ("b10.txt", "b9.txt", ".hidden.txt", "x/a.txt")
 CONTENT = b"".join(b"%09d\n" % number for number in range(1000))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import glob
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from hypothesis import assume, example, given, settings
@@ -11,20 +12,13 @@ from hypothesis import strategies as st
 
 from recshuf.errors import InputError, MissingInputError
 from recshuf.formats.folders import NameRules
-from recshuf.interfaces import Stamp
-from recshuf.storage import StorageOptions
+from recshuf.interfaces import InputFile, Stamp
+from recshuf.storage import StorageOptions, Url
 from recshuf.storage.reading import InputLister, leave_out_output
 from recshuf.storage.reading.objects import Stores
 from recshuf.storage.requests import Entry, Requests
 from tests.support.effort import examples
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from recshuf.interfaces import InputFile
-    from recshuf.storage import Url
-    from tests.support.objects.object_server import Bucket
+from tests.support.objects.object_server import Bucket
 
 NAMES = (
     "a10.txt",

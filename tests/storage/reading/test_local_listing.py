@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import example, given
@@ -13,14 +12,12 @@ from hypothesis import strategies as st
 
 from recshuf.errors import ForbiddenInputError, InputError
 from recshuf.formats.folders import NameRules
+from recshuf.interfaces import InputFile
 from recshuf.storage import StorageOptions
 from recshuf.storage.reading import InputLister, leave_out_output
 from recshuf.storage.reading.choosing import natural_key
 from recshuf.storage.reading.local import real_names
 from recshuf.storage.reading.objects import Stores
-
-if TYPE_CHECKING:
-    from recshuf.interfaces import InputFile
 
 
 @pytest.fixture(autouse=True)

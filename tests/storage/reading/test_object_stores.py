@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -15,13 +15,8 @@ from recshuf.storage import StorageOptions, Url
 from recshuf.storage.reading.objects import Stores
 from recshuf.storage.reading.stores import ObstoreStore
 from recshuf.storage.requests import ATTEMPTS, ChangedObject, MissingObject
-from tests.support.objects.object_outputs import shuffle
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.objects.object_outputs import AnyBucket
-    from tests.support.objects.object_server import Bucket
+from tests.support.objects.object_outputs import AnyBucket, shuffle
+from tests.support.objects.object_server import Bucket
 
 pytestmark = pytest.mark.usefixtures("no_pauses")
 

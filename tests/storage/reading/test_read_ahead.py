@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 import threading
 import weakref
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
@@ -18,9 +18,6 @@ from recshuf.storage.reading.objects import ObjectFile, look_ahead
 from recshuf.storage.reading.read_ahead import PART_BYTES, UNIT_BYTES, SegmentCache, SegmentedObject
 from recshuf.storage.requests import Requests
 from tests.support.effort import examples
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 MB = 1 << 20
 CONTENT = random.Random(3).randbytes(40 * MB)

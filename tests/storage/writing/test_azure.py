@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from recshuf.errors import MissingInputError, UsageError
@@ -12,10 +10,8 @@ from recshuf.storage import StorageOptions, Url
 from recshuf.storage.reading.stores import ObstoreStore
 from recshuf.storage.writing import Match, MissingUpload
 from recshuf.storage.writing.azure import AzureBucket
+from tests.support.objects.azure_buckets import AzureTestBucket
 from tests.support.objects.bucket_suite import BucketSuite, upload
-
-if TYPE_CHECKING:
-    from tests.support.objects.azure_buckets import AzureTestBucket
 
 
 @pytest.fixture

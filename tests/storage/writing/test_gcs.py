@@ -5,10 +5,11 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import cache, partial
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
@@ -21,14 +22,8 @@ from recshuf.storage import writing as file_parts
 from recshuf.storage.writing import Conflict, Match, MissingUpload, OpenUpload, Part
 from recshuf.storage.writing.gcs import GcsBucket
 from tests.support.objects.bucket_suite import BucketSuite, upload
-from tests.support.objects.object_server import FaultProxy
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from tests.support.objects.gcs_buckets import GcsTestBucket
-    from tests.support.objects.object_server import ProxiedRequest
+from tests.support.objects.gcs_buckets import GcsTestBucket
+from tests.support.objects.object_server import FaultProxy, ProxiedRequest
 
 QUANTUM = 256 << 10
 """A session takes multiples of these bytes before its end."""

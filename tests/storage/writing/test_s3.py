@@ -6,7 +6,7 @@ import base64
 import hashlib
 import io
 import zlib
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 from botocore.awsrequest import AWSPreparedRequest, AWSResponse
@@ -17,11 +17,7 @@ from recshuf.storage import StorageOptions
 from recshuf.storage.writing import Conflict, Match, MissingUpload
 from recshuf.storage.writing.s3 import S3Bucket
 from tests.support.objects.bucket_suite import BucketSuite
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.support.objects.object_server import Bucket
+from tests.support.objects.object_server import Bucket
 
 
 @pytest.fixture

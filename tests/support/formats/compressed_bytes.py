@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from recshuf.formats.compression import open_encoder, open_reader
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from recshuf.formats.compression.readers import ByteReader
+from recshuf.formats.compression.readers import ByteReader
 
 TEXT = b"".join(b"line %d of some text\n" % (i * i) for i in range(300))
 

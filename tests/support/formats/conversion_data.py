@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -14,10 +16,6 @@ import pyarrow.parquet as pq
 
 from tests.support.formats.format_tools import decompress_file
 from tests.support.numbered_files import SUFFIXES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
 
 COUNT = 700
 PAIRS = list(itertools.permutations(SUFFIXES, 2))

@@ -5,14 +5,11 @@ source = FakeSource([[b"a", b"b"], [b"c"]], fragment_rows=2, batch_rows=1)
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
 from recshuf.interfaces import Decoder, Fragment, InputSummary, Source
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 SCHEMA = pa.schema([pa.field("record", pa.large_binary(), nullable=False)])
 

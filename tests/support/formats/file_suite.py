@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,10 +13,6 @@ import recshuf
 from recshuf.formats.compression import split_suffix
 from recshuf.interfaces import InputFile, Stamp
 from recshuf.testing import FormatSuite
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
 
 
 class FileSuite(FormatSuite):

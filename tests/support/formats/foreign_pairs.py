@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,20 +16,18 @@ from recshuf.interfaces import (
     Decoder,
     Format,
     Fragment,
+    InputFile,
     InputSummary,
+    ReadOptions,
     RowFragment,
     Sink,
     Source,
+    StoredInputs,
     Target,
     Traits,
+    WriteOptions,
     open_raw,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
-    from recshuf.interfaces import InputFile, ReadOptions, StoredInputs, WriteOptions
 
 NATIVE = pa.schema([("pair", pa.large_binary())])
 TABLE = pa.schema([("key", pa.string()), ("number", pa.int64())])

@@ -5,9 +5,10 @@ Files are read as wholes, which real ones would be too large for.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pyarrow as pa
 
@@ -16,22 +17,20 @@ from recshuf.interfaces import (
     Decoder,
     Format,
     Fragment,
+    InputFile,
     InputSummary,
+    ReadOptions,
     RowBuffer,
     RowFragment,
     Sink,
     Source,
+    StoredInputs,
     TableDecoder,
     Target,
     Traits,
+    WriteOptions,
     open_input,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
-    from recshuf.interfaces import InputFile, ReadOptions, StoredInputs, WriteOptions
 
 MAGIC, END = b"ROWSFILE", b"ROWS END"
 _BATCH_ROWS = 1000

@@ -6,7 +6,7 @@ import bz2
 import gzip
 import io
 import lzma
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import lz4.frame
 import zstandard
@@ -18,9 +18,6 @@ from recshuf.testing.tools import cut_batch as cut_batch
 from recshuf.testing.tools import find_open_files as find_open_files
 from recshuf.testing.tools import place_batches as place_batches
 from recshuf.testing.tools import read_input as read_input
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def decompress_file(path: Path) -> bytes:

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
+import pyarrow as pa
 from h5py import h5d, h5g, h5p, h5s, h5t
 
 from recshuf.formats.hdf5 import FORMAT
 from recshuf.interfaces import InputFile, Source, WriteOptions
 from tests.support.formats.given_options import reading
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    import pyarrow as pa
 
 LONGEST = 1 << 30
 

@@ -5,11 +5,9 @@ Values are ``(type, value)`` pairs of the compact protocol; a struct is a dict o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, MAP, STRUCT = 1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12
 INT64 = 2

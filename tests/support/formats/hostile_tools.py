@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.processes.command_server import Ended
+from tests.support.processes.command_server import Ended
 
 GB = 1 << 30
 TINY = ["in.h5", "-o", "out.h5", "--memory", "300MB"]

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import recshuf
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from recshuf import VerifyReport
+from recshuf import VerifyReport
 
 LINES = [f"record {number:03} of some".encode() for number in range(300)]
 

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import gzip
 from abc import abstractmethod
+from collections.abc import Sequence
 from itertools import cycle
-from typing import TYPE_CHECKING
+from pathlib import Path
 
+import pyarrow as pa
 import zstandard
 
 from recshuf.interfaces import InputFile
 from recshuf.testing import FormatSuite
 from tests.support.formats.format_tools import decompress_file
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    import pyarrow as pa
 
 
 def compress_frames(content: bytes) -> bytes:

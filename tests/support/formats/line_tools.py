@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from hypothesis import HealthCheck, assume, settings
@@ -11,15 +12,10 @@ from hypothesis import strategies as st
 from recshuf.formats import text
 from recshuf.formats.compression import recognise_compression, split_suffix
 from recshuf.formats.lines import cutting
-from recshuf.interfaces import InputFile, Stamp
+from recshuf.interfaces import InputFile, Source, Stamp
 from tests.support.effort import examples
 from tests.support.formats.format_tools import decompress_file, read_input
 from tests.support.formats.given_options import reading
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from recshuf.interfaces import Source
 
 SEPARATORS = [b"\n", b"\0", b"\xff", b"\r\n", b"aa", b"aba", b"\n\n", b"<|end|>", b"abaab"]
 HOSTILE = b"\xff\xef\xbb\xbf\0\r\r\n\n\n\xc3\n\xe2\x80\xa8\x1a\n" + b"x" * 500 + b"\n\nx\nx\n\x00"

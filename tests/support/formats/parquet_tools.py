@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,10 +14,6 @@ import pyarrow.parquet as pq
 import recshuf
 from recshuf.formats.parquet import FORMAT
 from recshuf.interfaces import InputFile, Joined, ReadOptions, Source, WriteOptions
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
 BLOCK = 1 << 20
 LONGEST = 1 << 30

@@ -6,16 +6,14 @@ import gzip
 import io
 import json
 import tarfile
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 import recshuf
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 COUNTS = (300, 200, 0, 250)
 

@@ -6,19 +6,15 @@ A subclass has two fixtures: `bucket`, a new one of an emulator, and `store`, th
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 import pytest
 
 from recshuf.errors import MissingBucketError, OutputError
 from recshuf.storage.requests import MissingObject
-from recshuf.storage.writing import Conflict, Match, MissingUpload, OpenUpload, Part, StoredObject
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from recshuf.storage.writing import Bucket
-    from tests.support.objects.object_outputs import AnyBucket
+from recshuf.storage.writing import Bucket, Conflict, Match, MissingUpload, OpenUpload, Part, StoredObject
+from tests.support.objects.object_outputs import AnyBucket
 
 LEAST_PART = 5 << 20
 """Bytes of a part that each store takes before the last one."""

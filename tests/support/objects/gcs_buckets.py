@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from tests.support.objects.object_server import FaultProxy
+from tests.support.objects.object_server import FaultProxy
 
 _OBJECT = r"POST .*name=[^&]*"
 GCS_REQUESTS = {

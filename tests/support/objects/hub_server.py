@@ -5,13 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from tests.support.objects.object_server import FaultProxy
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _SET = "/api/datasets/user/set"
 _TREE = f"{_SET}/tree/main"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,19 +16,14 @@ import recshuf
 from recshuf.errors import OutputError
 from recshuf.output.objects import Remains
 from recshuf.storage import StorageOptions, Url
+from tests.support.objects.azure_buckets import AzureTestBucket
+from tests.support.objects.gcs_buckets import GcsTestBucket
+from tests.support.objects.object_server import Bucket, FaultProxy, ProxiedRequest
 from tests.support.stores.killed_stores import fork, join
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
-    from tests.support.objects.azure_buckets import AzureTestBucket
-    from tests.support.objects.gcs_buckets import GcsTestBucket
-    from tests.support.objects.object_server import Bucket, FaultProxy, ProxiedRequest
-
-    AnyBucket = Bucket | GcsTestBucket | AzureTestBucket
-    Contents = dict[str, bytes]
-    """Contents of objects by their keys."""
+AnyBucket = Bucket | GcsTestBucket | AzureTestBucket
+Contents = dict[str, bytes]
+"""Contents of objects by their keys."""
 
 STORES = ("s3_bucket", "gcs_bucket", "azure_bucket")
 """Fixtures that return a bucket of each store that outputs go to."""

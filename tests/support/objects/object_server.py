@@ -9,18 +9,16 @@ import socket
 import socketserver
 import subprocess
 import threading
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, nullcontext, suppress
 from http.server import BaseHTTPRequestHandler
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+from tests.support.objects.s3_server import S3Server
 
-    from tests.support.objects.s3_server import S3Server
-
-    Answer = Callable[[str, str, Mapping[str, str], bytes], tuple[int, Sequence[tuple[str, str]], bytes]]
-    """Answers method, path, headers and body of a request with status, headers and body."""
+Answer = Callable[[str, str, Mapping[str, str], bytes], tuple[int, Sequence[tuple[str, str]], bytes]]
+"""Answers method, path, headers and body of a request with status, headers and body."""
 
 CREDENTIALS = {
     "AWS_ACCESS_KEY_ID": "test",

@@ -5,10 +5,7 @@ from __future__ import annotations
 import select
 import sys
 import time
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from collections.abc import Callable
 
 COMMAND = [sys.executable, "-m", "recshuf"]
 DEADLINE = 100

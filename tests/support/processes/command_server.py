@@ -17,13 +17,11 @@ import subprocess
 import sys
 import time
 import traceback
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, Self
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from typing import Any, NoReturn, Self
 
 PROJECT = Path(__file__).resolve().parents[3]
 _LIBRARIES = (

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import resource
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pytest
 
 import recshuf
 from recshuf.api import runs
@@ -14,11 +17,6 @@ from recshuf.job import sizing as pile_sizing
 from recshuf.job.options import ENGINES
 from tests.support.numbered_files import make_inputs
 from tests.support.small_runs import Listener, change_plans, read_files
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator, Sequence
-
-    import pytest
 
 
 def cut(path: Path) -> None:

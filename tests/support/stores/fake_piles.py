@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import SimpleNamespace
@@ -9,24 +10,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from recshuf.errors import PileError
 from recshuf.piles.groups import Regions
 from recshuf.piles.slices import JoinedRecords
 from recshuf.records.arrays import take_rows
 from recshuf.records.batch import Records
-from recshuf.records.digests import digest_records
+from recshuf.records.digests import Digest, digest_records
 from recshuf.records.keys import RowRange, draw_keys, find_piles
 from recshuf.records.provenance import FILE_SHIFT, add_provenance, extend_schema
 from recshuf.system.buffers import allocate
 from tests.support.stores.epoch_oracle import Record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from numpy.typing import NDArray
-
-    from recshuf.records.digests import Digest
     from recshuf.system.buffers import Allocate
 
 

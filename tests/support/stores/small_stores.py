@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import recshuf
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def write(store: Path | str, name: str, *data: Any, **options: Any) -> None:

@@ -6,18 +6,16 @@ import base64
 import io
 import json
 import re
+from collections.abc import Iterator
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import lz4.block
 import numpy as np
 import pyarrow as pa
 import xxhash
 import zstandard
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 
 class Row(NamedTuple):

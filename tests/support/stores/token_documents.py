@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import count, islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 from hypothesis import strategies as st
 
 from recshuf.train.loader import PileLoader
+from recshuf.train.packing import PackedLoader
 from tests.support.stores.epoch_oracle import Rules, flatten, group_records, raw, sort_by
 from tests.support.stores.fake_piles import FakePiles
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from recshuf.train.packing import PackedLoader
 
 
 def tokens_of(source: int, row: int) -> list[int]:

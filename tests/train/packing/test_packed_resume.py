@@ -5,10 +5,12 @@ from __future__ import annotations
 import gc
 import json
 import pickle
+from collections.abc import Callable
 from contextlib import nullcontext
 from itertools import islice
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -24,6 +26,7 @@ from recshuf.piles.groups import Groups
 from recshuf.train.documents import DocumentSource, LengthCounter
 from recshuf.train.loader import PileLoader
 from recshuf.train.mixing import MixLoader
+from recshuf.train.packing import PackedLoader
 from tests.support.effort import examples
 from tests.support.formats.format_tools import find_open_files
 from tests.support.stores.epoch_oracle import Mix, flatten, mix_lane
@@ -38,12 +41,6 @@ from tests.support.stores.token_documents import (
     make_store,
     tokens_of,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from recshuf.train.packing import PackedLoader
 
 ORDERS = st.fixed_dictionaries(
     {

@@ -6,7 +6,8 @@ import json
 import math
 import re
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -24,9 +25,6 @@ from tests.support.effort import examples, mostly_slow
 from tests.support.formats.json_decoding import batch_of, decode, failure
 from tests.support.formats.json_oracle import as_typed
 from tests.support.small_runs import infer_from_few
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SCHEMA = parse_schema(
     {

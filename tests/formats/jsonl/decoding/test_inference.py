@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from itertools import product
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -16,9 +16,6 @@ from recshuf.formats.jsonl.decoder import JsonDecoder
 from tests.support.effort import some
 from tests.support.formats.json_decoding import batch_of, decode_with, merge_spans, observe_spans
 from tests.support.formats.json_oracle import as_typed
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.mark.parametrize(

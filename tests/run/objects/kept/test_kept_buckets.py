@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import pickle
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,16 +16,12 @@ import recshuf
 from recshuf.errors import BusyNameError, OutputError, PileError, UsageError, UsedNameError
 from recshuf.piles.kept.bucket import StoreBucket
 from recshuf.piles.kept.upkeep import verify_store
+from recshuf.storage.writing import StoredObject
 from tests.support.effort import mostly_slow
 from tests.support.numbered_files import FORMATS, SUFFIXES, make_inputs
+from tests.support.objects.object_outputs import AnyBucket
 from tests.support.stores.killed_stores import fork, join
 from tests.support.stores.small_stores import ids_of, write
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from recshuf.storage.writing import StoredObject
-    from tests.support.objects.object_outputs import AnyBucket
 
 pytestmark = pytest.mark.usefixtures("no_pauses")
 ROWS = 500

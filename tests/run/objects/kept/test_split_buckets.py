@@ -5,19 +5,15 @@ from __future__ import annotations
 import itertools
 from contextlib import nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 import recshuf
 from recshuf.errors import BusyNameError, OutputError, OutputExistsError, UsageError
-from tests.support.objects.object_outputs import kill_at
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.conftest import Run
-    from tests.support.objects.object_outputs import AnyBucket
+from tests.conftest import Run
+from tests.support.objects.object_outputs import AnyBucket, kill_at
 
 SHARES = {"train": 0.7, "val": 0.2, "none": 0.1}
 ROWS = 9

@@ -10,7 +10,7 @@ import time
 import zipfile
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,14 +20,11 @@ import recshuf
 from recshuf.errors import BusyNameError, OutputError, UsageError
 from recshuf.piles.kept.bucket import StoreRemains
 from recshuf.storage import Url, parse_storage
+from tests.conftest import Run
 from tests.support.effort import mostly_slow
-from tests.support.objects.object_outputs import kill_at, put_files
+from tests.support.objects.object_outputs import AnyBucket, kill_at, put_files
 from tests.support.stores.small_stores import write
 from tests.support.stores.store_reader import read_footer, read_snapshot, read_store
-
-if TYPE_CHECKING:
-    from tests.conftest import Run
-    from tests.support.objects.object_outputs import AnyBucket
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "stores-2.zip"
 """A store of version 2: what `make_golden` put into a bucket."""

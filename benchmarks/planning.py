@@ -35,13 +35,13 @@ def make_inputs(records: int, files: int) -> InputSizes:
 
 def describe(plan: Plan) -> list[str]:
     """Return the numbers of a plan."""
-    total, regions = plan.byte_count or 0, plan.pile_count // plan.region_piles
+    total = plan.byte_count or 0
     return [
         f"{plan.pile_count:,}",
         format_size(total // plan.pile_count),
-        format_size(total // regions // plan.set_count),
+        format_size(total // plan.pile_count // plan.set_count),
         f"{plan.set_count:,}",
-        f"{plan.set_count * regions:,}",
+        f"{plan.set_count * plan.pile_count:,}",
         f"{plan.shard_count or 0:,}",
         f"{plan.count_parts():,}",
     ]

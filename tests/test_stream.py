@@ -36,7 +36,7 @@ def count_threads() -> int:
 @pytest.fixture
 def spilled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., pa.RecordBatchReader]:
     """Return what streams a table whose records all go to disk, in many batches."""
-    spill(monkeypatch, pile_count=16, region_piles=1, pile_bytes=4000)
+    spill(monkeypatch, pile_count=16, pile_bytes=4000)
     (tmp_path / "tmp").mkdir()
     return partial(recshuf.stream, TABLE, seed=3, temp_dir=tmp_path / "tmp")
 
@@ -121,7 +121,7 @@ def test_nothing_is_left_of_a_reader_that_is_dropped_in_a_cycle_or_at_its_end(
 
 def test_records_of_one_value_become_a_table_part_by_part(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """A table may take many times the memory of lines: here each has one of 20 fields."""
-    spill(monkeypatch, pile_count=2, region_piles=1, pile_bytes=2000)
+    spill(monkeypatch, pile_count=2, pile_bytes=2000)
     lines = [f'{{"value": {row % 100 == 0:d}, "f{row % 20}": {row}}}\n' for row in range(1000)]
     (tmp_path / "in.jsonl").write_text("".join(lines))
     whole = recshuf.stream(tmp_path / "in.jsonl", seed=1, group_by="value").read_all()

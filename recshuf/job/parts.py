@@ -57,7 +57,7 @@ class TaskPlan:
     def choose_shards(self, number: int, shard_count: int) -> range:
         """Return the shards that a task of the gather writes.
 
-        >>> plan = TaskPlan(PileLayout(1, 1, ()), 1, (), (), 3)
+        >>> plan = TaskPlan(PileLayout(1, ()), 1, (), (), 3)
         >>> [plan.choose_shards(number, 5) for number in plan.gather]
         [range(0, 1), range(1, 3), range(3, 5)]
         """
@@ -74,7 +74,6 @@ class TaskPlan:
     def to_json(self) -> dict[str, Any]:
         return {
             "pile_count": self.piles.pile_count,
-            "region_piles": self.piles.region_piles,
             "set_of_input": self.piles.set_of_input,
             "block_bytes": self.block_bytes,
             "sets": self.sets,
@@ -85,7 +84,7 @@ class TaskPlan:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> TaskPlan:
         return cls(
-            PileLayout(values["pile_count"], values["region_piles"], tuple(values["set_of_input"])),
+            PileLayout(values["pile_count"], tuple(values["set_of_input"])),
             values["block_bytes"],
             tuple(tuple(InputPart(*part) for part in parts) for parts in values["sets"]),
             tuple(InputPart(*part) for part in values["counted"]),
@@ -95,8 +94,7 @@ class TaskPlan:
 
 def size_sets(plan: Plan, byte_count: int) -> int:
     """Return the least bytes of the pile set of a task, given those of all records."""
-    runs = plan.pile_count // plan.region_piles
-    return choose_set_bytes(byte_count, runs, MOST_SETS, are_objects=bool(plan.spilled_to))
+    return choose_set_bytes(byte_count, plan.pile_count, MOST_SETS, are_objects=bool(plan.spilled_to))
 
 
 def find_large_inputs(plan: Plan, byte_counts: Sequence[int]) -> list[int]:
@@ -110,7 +108,6 @@ def divide(plan: Plan, byte_counts: Sequence[int], fragments: Mapping[int, Seque
 
     `fragments` has the number of records of each fragment, None if unknown, of the inputs that are read in parts.
     """
-    runs = plan.pile_count // plan.region_piles
     set_bytes = size_sets(plan, sum(byte_counts))
     pieces: list[InputPart] = []
     piece_bytes: list[int] = []
@@ -129,9 +126,9 @@ def divide(plan: Plan, byte_counts: Sequence[int], fragments: Mapping[int, Seque
         first_sets.setdefault(part.input_index, number)
     # The rows of a part must be known to number those of the next one.
     unknown = {(part.input_index, part.start) for part in pieces if part.first_row < 0}
-    most = min(_MOST_GATHER_TASKS, max(1, runs // LEAST_RUNS))
+    most = min(_MOST_GATHER_TASKS, max(1, plan.pile_count // LEAST_RUNS))
     return TaskPlan(
-        PileLayout(plan.pile_count, plan.region_piles, tuple(first_sets.values())),
+        PileLayout(plan.pile_count, tuple(first_sets.values())),
         plan.block_bytes,
         tuple(map(tuple, sets)),
         tuple(part for part in pieces if (part.input_index, part.stop) in unknown),

@@ -159,8 +159,6 @@ class Plan:
         Number of piles.
     pile_bytes
         Size above which a pile is split.
-    region_piles
-        Piles per region of a pile set on disk; 1 unless they are small.
     set_of_input
         Pile set of each input; of one that several tasks read, that of its last part.
     block_bytes
@@ -212,7 +210,6 @@ class Plan:
     output_count: int | None
     pile_count: int
     pile_bytes: int
-    region_piles: int
     set_of_input: tuple[int, ...]
     block_bytes: int
     max_record_bytes: int
@@ -244,7 +241,8 @@ class Plan:
         return 1 if size <= self.pile_bytes else count_parts(size, self.pile_bytes)
 
     def to_json(self) -> dict[str, object]:
-        values = asdict(self) | {"set_of_input": list(self.set_of_input), "set_count": self.set_count}
+        sets = {"set_of_input": list(self.set_of_input), "set_count": self.set_count}
+        values = asdict(self) | sets | {"region_piles": 1}  # other versions let small piles share a region
         del values["features"]
         return values | dict(self.features)
 

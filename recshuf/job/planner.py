@@ -32,7 +32,6 @@ from recshuf.job.sizing import (
     fit,
     halve_blocks,
     limit_converted,
-    share_regions,
 )
 from recshuf.records.keys import KEY_BYTES
 
@@ -134,7 +133,6 @@ class _Planner:
             output_count=self._output_count,
             pile_count=self._pile_count,
             pile_bytes=self._pile_bytes,
-            region_piles=self._region_piles,
             set_of_input=sets,
             block_bytes=scattering.block_bytes,
             max_record_bytes=scattering.max_record_bytes,
@@ -217,12 +215,6 @@ class _Planner:
         return self._given_count or count_piles(self._byte_count, self._spilled_pile_bytes)
 
     @cached_property
-    def _region_piles(self) -> int:
-        if self._piles:
-            return self._piles.region_piles
-        return share_regions(self._byte_count, self._spilled_count, self._spilled_pile_bytes)
-
-    @cached_property
     def _scattering(self) -> Reading:
         """How inputs are read; with more memory if no piles stay there."""
         if self._kept_bytes is None:
@@ -232,8 +224,7 @@ class _Planner:
         scatter_bytes = chosen.workers * self._scatter_worker_bytes(chosen.block_bytes)
         if self._kept_bytes <= _MISJUDGED * (self._limits.room_bytes - self._spare_bytes - scatter_bytes):
             return chosen
-        region_count = -(-self._spilled_count // self._region_piles)
-        largest = max(_LARGEST_BLOCK, min(region_count, MAX_PLANNED_PILES) * _SLICE_BYTES)
+        largest = max(_LARGEST_BLOCK, min(self._spilled_count, MAX_PLANNED_PILES) * _SLICE_BYTES)
         return self._plan_scatter(_SPILLING_SHARE, _list_blocks(largest))
 
     def _plan_scatter(self, share: float, blocks: Sequence[int]) -> Reading:
@@ -333,9 +324,8 @@ class _Planner:
     def _set_of_input(self) -> tuple[int, ...]:
         if self._piles and len(self._piles.set_of_input) == len(self._inputs):
             return self._piles.set_of_input
-        region_count = self._pile_count // self._region_piles
         byte_counts = self._inputs.byte_counts
-        return assign_sets(byte_counts, choose_set_bytes(int(byte_counts.sum()), region_count))
+        return assign_sets(byte_counts, choose_set_bytes(int(byte_counts.sum()), self._pile_count))
 
 
 def _list_blocks(largest: int) -> range:

@@ -99,10 +99,6 @@ SPILLED_PILES, MOST_SPILLED_PILES = 128, 512
 pile, that saves less than touching new memory costs."""
 _LEAST_CONVERTED_PILE_BYTES = 2 << 20
 """Size to which a pile on disk may shrink if it is converted."""
-SHARED_BYTES = 4 << 20
-LEAST_SHARED_REGIONS = 128
-"""Smaller piles on disk share a region up to this size, unless there are few. A block then adds one slice to the region
-instead of several short ones, and the piles are loaded together."""
 REGION_BYTES = 512 << 10
 """Smaller regions take longer to find than to read."""
 OBJECT_REGION_BYTES = 2 << 20
@@ -140,14 +136,6 @@ def count_piles(byte_count: int | None, pile_bytes: int) -> int:
     if byte_count is None:
         return max(LEAST_STREAM_PILES, min(MOST_STREAM_PILES, _STREAM_BYTES // pile_bytes))
     return max(1, min(MAX_PLANNED_PILES, MAX_PILES, -(-byte_count // pile_bytes)))
-
-
-def share_regions(byte_count: int | None, pile_count: int, most_bytes: int) -> int:
-    """Return how many piles share a region; a region is no larger than a pile that is not split."""
-    if not byte_count:
-        return 1
-    fitting = int(min(SHARED_BYTES, most_bytes / UNEVEN) * pile_count / byte_count)
-    return max(1, min(fitting, pile_count // LEAST_SHARED_REGIONS))
 
 
 def choose_set_bytes(

@@ -72,7 +72,6 @@ class Footer:
     description: SetDescription
     schema: pa.Schema
     """Schema of the records, without keys."""
-    region_piles: int
     compression: str
     parts: NDArray[np.int64]
     """Region, start and bytes of each part of the file, shape ``(n, 3)``."""
@@ -98,7 +97,7 @@ class Footer:
             "schema": pack_schema(self.schema),
             "compression": self.compression,
             "pile_count": len(self.digests.counts),
-            "region_piles": self.region_piles,
+            "region_piles": 1,
             "region_count": self.sums.shape[1],
             "part_count": len(self.parts),
             "variable_columns": list(self.variable_columns),
@@ -157,7 +156,6 @@ def parse_footer(content: bytes | memoryview, name: str) -> Footer:
     return Footer(
         SetDescription(int(header["seed"]), tuple(sources), tuple(header["stream"])),
         unpack_schema(header["schema"]),
-        header["region_piles"],
         header["compression"],
         parts.reshape(-1, 3),
         sums.reshape(2, -1).copy(),

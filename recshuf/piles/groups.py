@@ -69,7 +69,7 @@ class Content(NamedTuple):
 
 
 class Regions(ABC):
-    """The records of K sets in C columns. A column is a pile, or those piles that share a region on disk.
+    """The records of K sets in C columns. A column is a pile.
 
     Used by many threads.
     """

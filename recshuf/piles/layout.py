@@ -25,7 +25,6 @@ class PileLayout:
     """How an earlier run divided its records; a run that continues it keeps this."""
 
     pile_count: int
-    region_piles: int
     set_of_input: tuple[int, ...]
     record_counts: tuple[int, ...] | None = None
     """Number of records of each input; None unless the run needs it before it reads them."""
@@ -42,8 +41,6 @@ class StorePlan:
     """Most bytes of piles in memory."""
     output_count: int | None = None
     """Number of records wanted, those of the smallest keys; None for all."""
-    region_piles: int = 1
-    """Piles per region of a pile set."""
     compression: str = "none"
     """Compression of spilled slices, one of `SPILL_COMPRESSIONS`."""
     adapts: bool = False

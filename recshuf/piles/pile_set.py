@@ -1,10 +1,9 @@
 """Pile sets: files in which records wait between the passes.
 
-A pile set is one file of R regions. A region holds the slices of one pile, or of several consecutive small ones. Its
-capacity is the expected size and six standard deviations more.
+A pile set is one file of R regions. A region holds the slices of one pile. Its capacity is the expected size and six
+standard deviations more.
 
-A slice holds the records of one batch for one region, grouped by pile and else in input order. It carries the first row
-of the batch: slices sorted by (input, first row) hold a pile's records in the order of the inputs. A full region
+A slice holds the records of one batch for one region, in input order. It carries the first row of the batch: slices sorted by (input, first row) hold a pile's records in the order of the inputs. A full region
 continues in an extent at the end of the file. A complete set ends in a `Footer`, by which it can be read again.
 """
 
@@ -39,45 +38,6 @@ if TYPE_CHECKING:
 
 EXTENT_BYTES = 64 << 10
 """Least capacity of an extent."""
-
-
-class RegionLayout:
-    """Maps M piles to R regions of equally many consecutive piles; the last may have fewer."""
-
-    def __init__(self, pile_count: int, region_piles: int) -> None:
-        self.region_piles = region_piles
-        self._bounds = np.minimum(np.arange(0, pile_count + region_piles, region_piles), pile_count)
-
-    @property
-    def count(self) -> int:
-        return len(self._bounds) - 1
-
-    def find(self, piles: range) -> range:
-        start = piles.start // self.region_piles
-        return range(start, -(-piles.stop // self.region_piles) if piles else start)
-
-    def piles(self, region: int) -> range:
-        return range(int(self._bounds[region]), int(self._bounds[region + 1]))
-
-    def round_down(self, pile_count: int) -> int:
-        """Round a number of first piles down to whole regions."""
-        return pile_count - pile_count % self.region_piles
-
-    def round_up(self, pile_count: int) -> int:
-        """Round a number of first piles up to whole regions."""
-        return int(self._bounds[-(-pile_count // self.region_piles)])
-
-    def cut(self, bounds: NDArray[np.int64], piles: range) -> NDArray[np.int64]:
-        """Return where records that are grouped by pile, pile j at ``bounds[j]:bounds[j + 1]``, are cut into regions.
-
-        `piles` are all of some regions.
-        """
-        regions = self.find(piles)
-        return bounds[self._bounds[regions.start : regions.stop + 1]]
-
-    def sum(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the sum over the piles of each region, shape ``(R,)``, of numbers of shape ``(M,)``."""
-        return np.add.reduceat(numbers, self._bounds[:-1])
 
 
 class RegionSpace:
@@ -329,7 +289,7 @@ class GrowingPileSet(PileSet):
     def seal(
         self,
         digests: Digests,
-        given: NDArray[np.int64],
+        wanted_count: int,
         description: SetDescription,
         schema: pa.Schema,
         *,
@@ -341,12 +301,13 @@ class GrowingPileSet(PileSet):
         ----------
         digests
             Those of the records added to each pile.
-        given
-            Records added to the piles of each region. Later regions may have been dropped.
+        wanted_count
+            So many first piles must be whole. Later ones may have been dropped.
         closes_gaps
             Whether what is reserved and not used is left out. The set can then be read anew only.
         """
-        wrong = np.flatnonzero(self._counts[: len(given)] != given)
+        given = digests.counts
+        wrong = np.flatnonzero(self._counts[:wanted_count] != given[:wanted_count])
         if wrong.size:
             region = int(wrong[0])
             raise CheckError(
@@ -360,7 +321,6 @@ class GrowingPileSet(PileSet):
             footer = Footer(
                 description,
                 schema,
-                -(-len(digests.counts) // len(self._counts)),
                 self._format.compression,
                 parts,
                 np.stack((self._counts, self.byte_counts)),

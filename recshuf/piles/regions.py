@@ -7,7 +7,6 @@ and on disk, all sets as one.
 from __future__ import annotations
 
 import threading
-from bisect import bisect_right
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -168,7 +167,7 @@ class SplitStore:
 
 
 class FilledRegions(Regions):
-    """All records of a store that is filled no more, of all sets in one row. A column is a pile in memory, or a region.
+    """All records of a store that is filled no more, of all sets in one row. A column is a pile, in memory or on disk.
 
     `close` closes the store. `name` follows the names of piles in errors, for a part of another store.
     """
@@ -177,20 +176,15 @@ class FilledRegions(Regions):
 
     def __init__(self, store: Store, name: str = "") -> None:
         self._store = store
-        self._layout = store.layout
         self._name = name
         self.resident_count = store.resident_count
-        spilled = self._layout.find(range(self.resident_count, store.pile_count))
-        starts = [*range(self.resident_count), *(self._layout.piles(region).start for region in spilled)]
-        self._starts = [*starts, store.pile_count]
-        self._first_region = spilled.start
-        self.counts: NDArray[np.int64] = np.add.reduceat(store.counts, starts)[np.newaxis]
-        on_disk = store.region_bytes[spilled.start : spilled.stop]
+        self.counts: NDArray[np.int64] = store.counts[np.newaxis]
+        on_disk = store.region_bytes[self.resident_count :]
         self.byte_counts = np.concatenate([store.resident_bytes, on_disk])[np.newaxis]
         self.can_split = store.key_range.shift > 0
 
     def _piles(self, column: int) -> range:
-        return range(self._starts[column], self._starts[column + 1])
+        return range(column, column + 1)
 
     def pack(self, cells: Cells, memory: Allocate = allocate) -> Packed | None:
         columns = [column for _, column in cells]
@@ -209,15 +203,14 @@ class FilledRegions(Regions):
         return PackedRecords(self._store.codec, slices) if slices else None
 
     def _read(self, column: int, memory: Allocate = allocate) -> Iterator[tuple[int, int, Slice]]:
-        return self._store.read(self._first_region + column - self.resident_count, memory)
+        return self._store.read(column, memory)
 
     def iterate_parts(self, column: int) -> Iterator[tuple[Origin, Records]]:
         for _, origin, records in self._parts(column):
             yield origin, records
 
     def find_column(self, key: int) -> int:
-        pile = int(find_piles(np.array([key], np.uint64), self._store.pile_count, self._store.key_range)[0])
-        return bisect_right(self._starts, pile) - 1
+        return int(find_piles(np.array([key], np.uint64), self._store.pile_count, self._store.key_range)[0])
 
     def digest(self, cells: Cells) -> Digest:
         return sum_digests(self._store.sum(self._piles(column)) for _, column in cells)

@@ -20,7 +20,7 @@ import numpy as np
 from recshuf.dataclass import dataclass
 from recshuf.errors import CheckError, PileError
 from recshuf.piles.layout import SET_SUFFIX, SealedSet, StorePlan, region_bytes
-from recshuf.piles.pile_set import EXTENT_BYTES, GrowingPileSet, PileSet, RegionLayout
+from recshuf.piles.pile_set import EXTENT_BYTES, GrowingPileSet, PileSet
 from recshuf.piles.slices import PREFIX_BYTES
 from recshuf.records.digests import Digest, Digests, InputCount, sum_digests
 from recshuf.records.key_makers import count_values, pack_counters, unpack_counters
@@ -113,7 +113,6 @@ class Store:
         self.folder = folder
         self.pile_count = plan.pile_count
         self.key_range = key_range or KeyRange()
-        self.layout = RegionLayout(plan.pile_count, plan.region_piles)
         self._plan = plan
 
         self.counts: NDArray[np.int64] = np.zeros(plan.pile_count, np.int64)
@@ -225,10 +224,9 @@ class Store:
     def _seal(self, set_index: int, description: SetDescription) -> SealedSet:
         """Seal a set, and return its entry; piles that are not wanted may lack records."""
         digests, pile_set = self.digests_of(set_index), self._growing[set_index]
-        given = self.layout.sum(digests.counts)[: self.layout.find(range(self._wanted_count)).stop]
         is_sent = self._plan.syncs_sets and self.folder.are_sent
         file_bytes, checksum = pile_set.seal(
-            digests, given, description, self.codec.schema, closes_gaps=is_sent
+            digests, self._wanted_count, description, self.codec.schema, closes_gaps=is_sent
         )
         if self._plan.syncs_sets and not is_sent:
             pile_set.sync()
@@ -253,7 +251,7 @@ class Store:
             self._count_sources({index: InputCount.unpack(count) for index, *count in entry.counts})
             return
         pile_set, footer = PileSet.open(self.folder, entry.file_name, reads_all=reads_all)
-        if footer.schema != self.codec.schema or footer.sums.shape[1] != self.layout.count:
+        if footer.schema != self.codec.schema or footer.sums.shape[1] != self.pile_count:
             pile_set.close()
             raise PileError(f"{entry.file_name}: holds other columns or piles than this run")
         with self._lock, self._sets_lock:
@@ -305,8 +303,8 @@ class Store:
 
     @property
     def region_bytes(self) -> NDArray[np.int64]:
-        """Bytes of each region's slices in all sets, before compression, shape ``(R,)``."""
-        sums = np.zeros(self.layout.count, np.int64)
+        """Bytes of each region's slices in all sets, before compression, shape ``(M,)``."""
+        sums = np.zeros(self.pile_count, np.int64)
         for pile_set in self._sets.values():
             sums += pile_set.byte_counts
         return sums
@@ -346,8 +344,7 @@ class Store:
         if self._plan.output_count is None:
             return
         reached = int(np.searchsorted(np.cumsum(self.counts), self._plan.output_count))
-        needed = max(1, min(reached + 1, self.pile_count))
-        wanted = min(self._wanted_count, self.layout.round_up(needed))
+        wanted = min(self._wanted_count, max(1, min(reached + 1, self.pile_count)))
         if wanted <= self._wanted_count // 2 and self.resident_count > wanted:
             self._drop_from(wanted)
         self._wanted_count = wanted
@@ -360,7 +357,7 @@ class Store:
         sizes = batch.bytes_before()
         kept = min(self.resident_count, self._wanted_count)
         while kept and self.held_bytes + int(sizes[kept]) > self._plan.resident_bytes:
-            self._evict(self.layout.round_down(kept * 3 // 4))
+            self._evict(kept * 3 // 4)
             kept = self.resident_count
         if batch.bounds[kept]:
             batch = batch.cut(kept)
@@ -389,17 +386,17 @@ class Store:
     # With or without it
 
     def _write(self, batch: GroupedBatch, first: int, wanted: int) -> None:
-        """Write a slice for each region of the piles from `first` to `wanted` that has records in the batch."""
+        """Write a slice for each pile from `first` to `wanted` that has records in the batch."""
         piles = range(first, min(batch.pile_count, wanted))
         if not piles:
             return
-        bounds = self.layout.cut(batch.bounds, piles)
+        bounds = batch.bounds[piles.start : piles.stop + 1]
         counts = np.diff(bounds)
         filled = np.flatnonzero(counts)
         if not filled.size:
             return
         slices, lengths = self.codec.pack(batch.records, [int(bounds[0]), *bounds[1 + filled].tolist()])
-        regions = (filled + self.layout.find(piles).start).tolist()
+        regions = (filled + piles.start).tolist()
         pile_set = self._open_set(batch.set_index, batch.records)
         watches = self._plan.adapts and self.compression == "none"
         begun = read_idle_clock() if watches else 0.0
@@ -439,7 +436,7 @@ class Store:
 
     def _plan_regions(self, set_index: int, sample: Records) -> NDArray[np.int64]:
         """Return the capacity of each region of a set, from the sizes of the records of a first batch."""
-        expected, region_count = self._plan.set_sizes[set_index], self.layout.count
+        expected, region_count = self._plan.set_sizes[set_index], self.pile_count
         if expected is None:
             return np.full(region_count, EXTENT_BYTES, np.int64)
         sizes = self.codec.measure(sample.batch).astype(np.float64)

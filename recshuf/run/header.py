@@ -110,7 +110,7 @@ class Header:
         """How records are divided."""
         job, counts = self.job, self.job.get("record_counts")
         if self.tasks is None:
-            layout = PileLayout(job["pile_count"], job["region_piles"], tuple(job["set_of_input"]))
+            layout = PileLayout(job["pile_count"], tuple(job["set_of_input"]))
         else:
             layout = self.tasks.piles
         return replace(layout, record_counts=None if counts is None else tuple(counts))
@@ -253,7 +253,6 @@ def _describe_job(run: Run) -> Entry:
         "options": options,
         "inputs": [_describe_input(file) for file in run.inputs.files],
         "pile_count": run.plan.pile_count,
-        "region_piles": run.plan.region_piles,
         "set_of_input": list(run.plan.set_of_input),
     } | {key: value for key, value in decided.items() if value is not None}
 

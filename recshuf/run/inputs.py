@@ -253,7 +253,7 @@ def open_stored(piles: StoredPiles) -> tuple[Inputs, PileLayout]:
         drop_page_cache=False,
         stored=piles,
     )
-    return resolved, PileLayout(piles.info.pile_count, 1, tuple(sets))
+    return resolved, PileLayout(piles.info.pile_count, tuple(sets))
 
 
 def open_records(piles: StoredPiles) -> Inputs:

@@ -118,7 +118,6 @@ def _plan_store(run: Run, set_sizes: tuple[float | None, ...], set_prefix: str |
         set_sizes,
         plan.resident_bytes,
         plan.output_count,
-        plan.region_piles,
         plan.spill_compression,
         run.job.options["spill_compression"] is None,
         set_prefix,

@@ -360,7 +360,7 @@ def _make_plan(run: Run, target: Target, piles: PileLayout | None) -> Plan:
 def plan_again(run: Run, memory_bytes: int) -> Plan:
     """Return the plan that a run would have with its piles as they are and another memory limit."""
     plan, target = run.plan, _preview_target(run.inputs, run.output, run.decoding)
-    piles = PileLayout(plan.pile_count, plan.region_piles, plan.set_of_input)
+    piles = PileLayout(plan.pile_count, plan.set_of_input)
     return _make_plan(replace(run, job=replace(run.job, memory_bytes=memory_bytes)), target, piles)
 
 

@@ -172,20 +172,11 @@ def test_columns_hold_the_sizes_of_inputs(inputs: list[InputSize]):
     assert columns.are_exact == all(size.is_exact for size in inputs)
 
 
-def test_what_piles_take_on_disk_does_not_depend_on_their_number():
-    inputs = [InputSize(10**6, 10**7, 10**7)] * 400
-    plans = [make_plan(inputs, Limits(GB, 2, GB, count), COSTS, CUT) for count in (1024, 8192, MAX_PILES)]
-    assert [plan.pile_count // plan.region_piles for plan in plans] == pytest.approx([1000] * 3, rel=0.1)
-    assert len({plan.block_bytes for plan in plans}) == 1
-    assert [plan.set_count for plan in plans] == pytest.approx([plans[0].set_count] * 3, abs=1)
-    assert plans[0].set_count > 3
-
-
-def test_a_run_that_goes_on_keeps_piles_regions_and_sets():
+def test_a_run_that_goes_on_keeps_piles_and_sets():
     inputs = [InputSize(10**6, 10**8, 10**8)] * 3
-    layout = PileLayout(4096, 7, (0, 1, 2))
+    layout = PileLayout(4096, (0, 1, 2))
     plan = make_plan(inputs, Limits(256 * MB, 2, GB), COSTS, CUT, piles=layout)
-    assert PileLayout(plan.pile_count, plan.region_piles, plan.set_of_input) == layout
+    assert PileLayout(plan.pile_count, plan.set_of_input) == layout
 
 
 def test_piles_that_a_user_insists_on_are_split_only_where_memory_has_no_room():

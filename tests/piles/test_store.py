@@ -49,7 +49,6 @@ Make = Callable[..., Store]
 PLANS = st.fixed_dictionaries(
     {
         "pile_count": st.integers(1, 40),
-        "region_piles": st.integers(1, 9),
         "resident_bytes": st.sampled_from([0, 1_000, 5_000, 30_000, UNLIMITED]),
         "compression": st.sampled_from(SPILL_COMPRESSIONS),
         "set_sizes": st.sampled_from([None, 300.0, 3.0, 0.0, 50_000.0]).map(lambda size: (size,) * INPUTS),

@@ -39,14 +39,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "on disk": {"pile_count": 8, "resident_bytes": 0},
     "on disk, split": {"pile_count": 2, "pile_bytes": 90, "resident_bytes": 0},
     "three sets": {"pile_count": 5, "resident_bytes": 0, "set_of_input": alternate},
-    "shared regions": {
-        "pile_count": 50,
-        "region_piles": 8,
-        "resident_bytes": 2000,
-        "set_of_input": alternate,
-    },
-    "shared regions, split": {"pile_count": 50, "region_piles": 8, "resident_bytes": 0, "pile_bytes": 150},
-    "one region": {"pile_count": 7, "region_piles": 9, "resident_bytes": 0, "set_of_input": alternate},
+    "some of three sets on disk": {"pile_count": 50, "resident_bytes": 2000, "set_of_input": alternate},
     "parallel": {
         "pile_count": 7,
         "scatter_workers": 4,
@@ -89,7 +82,6 @@ def read_rows(shards: Sequence[Path]) -> list[tuple[int, int]]:
             "gather_workers": st.integers(1, 4),
             "shard_writers": st.integers(1, 3),
             "units_in_flight": st.integers(1, 5),
-            "region_piles": st.integers(1, 12),
             "block_bytes": st.sampled_from([64, 300, 1 << 20]),
             "set_of_input": st.sampled_from([alternate, lambda plan: (0,) * len(plan.set_of_input)]),
         }
@@ -127,7 +119,7 @@ def test_any_plan_gives_the_order_of_the_oracle(
 
 @pytest.mark.parametrize(
     "way",
-    mostly_slow(WAYS, "split in memory", "shared regions, split", "parallel"),
+    mostly_slow(WAYS, "split in memory", "some of three sets on disk", "parallel"),
 )
 def test_equal_keys_are_ordered_by_input_and_row(tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch):
     """Also those of small inputs, which are read together."""
@@ -148,7 +140,7 @@ def test_equal_keys_are_ordered_by_input_and_row(tmp_path: Path, way: str, monke
 
 @pytest.mark.parametrize(
     "way",
-    mostly_slow(["evicted midway", "shared regions", "on disk, split"], "evicted midway", "shared regions"),
+    mostly_slow(["evicted midway", "some of three sets on disk", "on disk, split"], "evicted midway"),
 )
 def test_a_sample_of_any_size_is_the_first_records(tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch):
     """Sizes around the ends of piles, where a pile is wanted or not; and among equal keys."""

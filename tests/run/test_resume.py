@@ -143,17 +143,6 @@ def test_finished_parts_are_not_made_again_and_nothing_is_counted_anew(tmp_path:
     assert not list(tmp_path.glob(".*.recshuf"))
 
 
-@pytest.mark.parametrize("region_piles", [3, 1])
-def test_piles_lie_as_the_journal_says(tmp_path: Path, inputs: list[Path], region_piles: int):
-    run(inputs, tmp_path / "whole")
-    with pytest.MonkeyPatch.context() as patch:
-        spill(patch, region_piles=region_piles)
-        run_and_die(1, inputs, tmp_path / "out")
-    assert read_journal(tmp_path / "out")[0]["job"]["region_piles"] == region_piles
-    run(inputs, tmp_path / "out", resume=True)
-    assert read_files(tmp_path / "out") == read_files(tmp_path / "whole")
-
-
 def test_records_are_compressed_from_when_threads_wait_for_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

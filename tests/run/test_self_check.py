@@ -112,15 +112,6 @@ def test_slices_that_come_back_more_or_less_often_are_found(
     run_and_fail(tmp_path, name, r"gather: pile 2 of pile set 1: \d+ records, \d+ given")
 
 
-def test_of_piles_that_share_a_region_all_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    whole = PileSet.read
-    spill(monkeypatch, region_piles=3)
-    monkeypatch.setattr(
-        PileSet, "read", lambda self, region, memory: [*whole(self, region, memory)][region == 1 :]
-    )
-    run_and_fail(tmp_path, "text", r"gather: piles 3 to 4: \d+ records, \d+ given", piles=5)
-
-
 def test_records_that_get_lost_in_memory_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     whole = Store.find
     monkeypatch.setattr(Store, "find", lambda self, pile: whole(self, pile)[:-1])

@@ -134,7 +134,7 @@ def test_no_plan_changes_parts(
     given = {"split_by": split_by, "shard_records": 20}
     shuffle(inputs, tmp_path / "plain", **given)
     if plan == "spilled":  # piles are larger, and split
-        spill(monkeypatch, region_piles=3, pile_bytes=500)
+        spill(monkeypatch, pile_bytes=500)
     if plan == "tasks":
         divide_small(monkeypatch)
     shuffle(inputs, tmp_path / "other", **given, **options)

@@ -103,7 +103,7 @@ SMALL = (
         overwrites=True,
         exchanges=False,
     ),
-    Recipe("parquet out of core", "parquet", options=SHARDS, numbers={**SPILLING, "region_piles": 2}),
+    Recipe("parquet out of core", "parquet", options=SHARDS, numbers=SPILLING),
     Recipe("hdf5 out of core, over an old file", "hdf5", "out.h5", numbers=SPILLING, overwrites=True),
     Recipe("text.zst out of core, own --temp-dir", "text", options=SHARDS, numbers=SPILLING, temp_dir=True),
     Recipe(
@@ -119,7 +119,7 @@ MIDDLE = tuple(
         numbers={**SPILLING, "block_bytes": 200_000, "pile_bytes": 2_000_000, **recipe.numbers},
     )
     for recipe in (
-        Recipe("jsonl", "jsonl", options=("--shards", "5"), numbers={"region_piles": 2}),
+        Recipe("jsonl", "jsonl", options=("--shards", "5")),
         Recipe("parquet", "parquet", options=("--shards", "5"), least_memory=200),
         Recipe("hdf5", "hdf5", options=("--shards", "2")),
         Recipe("text.zst", "text", options=("--shards", "5"), temp_dir=True, most_workers=2),

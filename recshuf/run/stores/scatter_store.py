@@ -303,7 +303,7 @@ def _plan_scatter(job: Job, inputs: Inputs, pile_count: int, share: float, *, ar
     source = inputs.source
     costs = Costs(source.reading_bytes, lambda _: 0, added_bytes=PROVENANCE_BYTES)
     limits = replace(find_limits(job), pile_count=pile_count)
-    plan = replace(make_plan(inputs.sizes, limits, costs, Cut(shards=1)), resident_bytes=0, region_piles=1)
+    plan = replace(make_plan(inputs.sizes, limits, costs, Cut(shards=1)), resident_bytes=0)
     if not are_requests:
         return plan
     set_bytes = _choose_set_bytes(inputs, pile_count, share, are_requests=True)

@@ -108,7 +108,7 @@ class AzureBucket(Bucket):
         except MissingObject:
             blocks = []
         sizes = {block.id: block.size for block in blocks if block.id.startswith(upload_id)}
-        if byte_count and not sizes:
+        if not sizes and _find_names(parts):
             raise MissingUpload(self._name(key))
         return list(sizes) == _find_names(parts) and sum(sizes.values()) == byte_count
 
@@ -132,12 +132,13 @@ class AzureBucket(Bucket):
 
     def _explain(self, name: str, error: Any) -> Exception:
         """Return what an error of the library says, as one of this class."""
-        from azure.core.exceptions import HttpResponseError, ServiceRequestError, ServiceResponseError
+        from azure.core.exceptions import AzureError, ClientAuthenticationError
 
-        if isinstance(error, ServiceRequestError | ServiceResponseError):
-            return ConnectionError(str(error))
-        if not isinstance(error, HttpResponseError):
+        if not isinstance(error, AzureError):
             return error  # type: ignore[no-any-return] # it is one
+        if not hasattr(error, "error_code"):  # the store has not answered, or not to the end
+            is_refused = isinstance(error, ClientAuthenticationError)
+            return Answer(401, str(error), "") if is_refused else ConnectionError(str(error))
         code = str(getattr(error.error_code, "value", error.error_code) or "")
         if code == "ContainerNotFound":
             return MissingBucketError(
@@ -149,8 +150,7 @@ class AzureBucket(Bucket):
             return MissingUpload(name)
         if code in _MISSING:
             return MissingObject(name)
-        # An error of credentials has no answer.
-        return Answer(error.status_code or 401, error.reason or str(error), code)
+        return Answer(error.status_code, error.reason or str(error), code)
 
 
 def _find_names(parts: Sequence[Part]) -> list[str]:

@@ -14,7 +14,6 @@ import xxhash
 from recshuf.errors import OutputError, Stopped
 from recshuf.output.manifest import find_checksum
 from recshuf.storage.writing import (
-    MOST_PARTS,
     PART_BYTES,
     PART_THREADS,
     Conflict,
@@ -34,32 +33,15 @@ if TYPE_CHECKING:
     from recshuf.storage.writing import Bucket, Match, Part
 
 
-_EQUAL_PARTS = MOST_PARTS // 2
-_DOUBLED_PARTS = 1000
-
-
-def choose_next_bytes(number: int, part_bytes: int) -> int:
-    """Return the size of a part by its number from 1; the size of the shard is not known.
-
-    The later parts of a shard that is much larger than expected double in size from time to time.
-
-    >>> choose_next_bytes(5000, 8), choose_next_bytes(5001, 8), choose_next_bytes(6001, 8)
-    (8, 16, 32)
-    """
-    late = max(0, number - 1 - _EQUAL_PARTS + _DOUBLED_PARTS)
-    return int(part_bytes << late // _DOUBLED_PARTS)
-
-
 class ShardStream(io.RawIOBase):
     """Takes the bytes of a shard; one thread appends to it. `send` is called with each full part, and may wait."""
 
-    def __init__(self, key: str, part_bytes: int, send: Callable[[ShardStream, bytes], None]) -> None:
+    def __init__(self, key: str, send: Callable[[ShardStream, bytes], None]) -> None:
         super().__init__()
         self.key = key
         self.upload_id: str | None = None
         """The upload; None before its begin."""
         self.parts: list[Future[Part]] = []
-        self._part_bytes = part_bytes
         self._send = send
         self._part = io.BytesIO()
         self._byte_count = 0
@@ -75,9 +57,8 @@ class ShardStream(io.RawIOBase):
         self._byte_count += len(view)
         place = 0
         while place < len(view):
-            most = choose_next_bytes(len(self.parts) + 1, self._part_bytes)
-            place += self._part.write(view[place : place + most - self._part.tell()])
-            if self._part.tell() == most:
+            place += self._part.write(view[place : place + PART_BYTES - self._part.tell()])
+            if self._part.tell() == PART_BYTES:
                 self._send(self, self.take())
         return place
 
@@ -181,7 +162,7 @@ class ShardUploader:
         """Return what uploads a shard while it is written; its upload begins with the first full part."""
         if not self._limits.can_stream(shard_bytes):
             return None
-        stream = ShardStream(self._target.key_of(name), PART_BYTES, self._send_full)
+        stream = ShardStream(self._target.key_of(name), self._send_full)
         self._streams[name] = stream
         return cast("BinaryIO", stream)
 

@@ -19,7 +19,6 @@ from recshuf.output.objects.uploader import (
     ShardUploader,
     UploadLimits,
     UploadTarget,
-    choose_next_bytes,
     count_slots,
 )
 from recshuf.records.digests import Digest
@@ -238,8 +237,4 @@ def test_parts_and_slots_fit_any_size():
         assert 2 <= count_slots(size) <= uploader.MOST_SHARDS
         assert count_slots(size) == 2 or count_slots(size) * size <= 256 << 20
     assert choose_part_bytes(MOST_PARTS * MOST_PART_BYTES + 1) > MOST_PART_BYTES
-    sizes = [choose_next_bytes(number, PART_BYTES) for number in range(1, MOST_PARTS + 1)]
-    assert sizes == sorted(sizes)
-    assert sizes[0] == PART_BYTES
-    assert sizes[-1] <= MOST_PART_BYTES
-    assert sum(sizes) > 100 * uploader.MOST_STREAMED_BYTES, "a shard may be larger than expected"
+    assert MOST_PARTS * PART_BYTES > 19 * uploader.MOST_STREAMED_BYTES, "a shard may be larger than expected"

@@ -87,11 +87,6 @@ class SegmentCache:
         self.held_bytes += segment.size
         return segment
 
-    def forget(self, segment: Segment) -> None:
-        """Give up the memory of a segment; call with `lock` held."""
-        if self._order.pop(segment, None) is not None:
-            self.held_bytes -= segment.size
-
     def touch(self, segment: Segment, *, is_last: bool = True) -> None:
         """Let a segment be the last one to be dropped, or the first; call with `lock` held."""
         if segment in self._order:
@@ -198,9 +193,6 @@ class SegmentedObject:
             share = self._share(expected)
             if at == least or (before is not None and at == before.end):
                 return self._add(at, min(most, at + share))
-            # What is left out here will be read, too.
-            if before is not None and before.wanted >= share and at - share < before.end >= least:
-                return self._add(before.end, min(most, before.end + share))
         if before is not None and at - before.end < UNIT_BYTES:
             begin = before.end
             return self._add(begin, begin + min(part, max(_GROWTH * before.wanted, end - begin)))
@@ -246,15 +238,8 @@ class SegmentedObject:
 
     def _add(self, begin: int, end: int) -> Segment:
         wanted, index = end - begin, self._count_before(begin)
-        # Small ones would cut a large one into pieces, and cost less than a request.
-        while index < len(self._segments) and self._segments[index].end <= end - _LARGE_BYTES:
-            if self._segments[index].size > UNIT_BYTES:
-                break
-            self._cache.forget(self._segments[index])
-            self.drop(self._segments[index])
         if index < len(self._segments) and self._segments[index].begin < end:
-            after = self._segments[index]
-            end, after.wanted = after.begin, max(after.wanted, wanted)
+            end = self._segments[index].begin
         segment = self._cache.add(self, begin, min(end, self.stamp.size))
         segment.wanted = wanted
         self._segments.insert(self._count_before(begin), segment)

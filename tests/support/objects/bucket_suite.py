@@ -137,7 +137,8 @@ class BucketSuite:
         store = self.open_missing()
         for call in (lambda: store.put("k", b"x", Match()), lambda: list(store.list("k"))):
             with pytest.raises(
-                MissingBucketError, match=r"^\w+://no-such-\w+: there is no such \w+; check the name, or create it"
+                MissingBucketError,
+                match=r"^\w+://no-such-\w+: there is no such \w+; check the name, or create it",
             ):
                 call()
 

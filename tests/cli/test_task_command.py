@@ -110,22 +110,6 @@ def test_tasks_that_a_machine_can_run_at_once_share_its_memory(
     assert shared < alone / 2
 
 
-@pytest.mark.parametrize(
-    "stage", ["gather", *(pytest.param(one, marks=pytest.mark.slow) for one in ("scatter", "commit"))]
-)
-def test_a_task_that_comes_too_early_says_what_is_missing(tasks: Tasks, stage: str):
-    inputs = tasks.plan()
-    ready = STAGES[: STAGES.index(stage)]
-    missing = tasks.numbers(ready[-1])[1]
-    tasks.run(*(number for name in ready for number in tasks.numbers(name) if number != missing))
-    # In the scatter: one whose part begins with a row that others count.
-    early = tasks.numbers(stage)[2 if stage == "scatter" else -1]
-    tasks.refuse(early, 2, f"error: task {missing}: not done")
-    tasks.run(missing)
-    tasks.run_stages(*STAGES)
-    tasks.compare(inputs)
-
-
 def test_a_commit_waits_for_the_end_of_other_tasks(tasks: Tasks):
     tasks.plan()
     tasks.run_stages(*STAGES[:3])

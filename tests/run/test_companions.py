@@ -11,7 +11,6 @@ import pytest
 
 import recshuf
 from recshuf.errors import InputError, OutputExistsError, RecshufWarning, UsageError
-from recshuf.output.local import log
 from tests.formats.megatron.test_suite import read_pair, write_pair
 from tests.support.objects.object_server import Bucket
 from tests.support.processes.killed_runs import Killed, die, run, run_and_die, strike_renames
@@ -96,16 +95,6 @@ def test_a_killed_run_takes_over_whole_shards_only(
     os.utime(inputs[0].with_suffix(".idx"), ns=(1, 1))
     with pytest.raises(InputError, match=r"0\.idx: has changed since the unfinished run"):
         run(inputs, tmp_path / "more", resume=True)
-
-
-def test_both_files_are_synced_before_they_are_noted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inputs: list[Path]
-) -> None:
-    synced: list[str] = []
-    monkeypatch.setattr(log, "sync", lambda path: synced.append(path.name))
-    run(inputs, tmp_path / "out", shards=1)
-    recshuf.shuffle(inputs, tmp_path / "one.bin")
-    assert synced == ["shard-00000.bin", "shard-00000.idx", "one.bin", "one.idx"]
 
 
 def test_tasks_write_what_one_process_does(

@@ -61,33 +61,6 @@ def test_a_number_that_json_lacks_is_null_if_that_is_asked_for(tmp_path: Path, v
     assert {line["v"] for line in map(json.loads, lines)} == {1.5, None}
 
 
-def test_a_schema_file_decides_types_and_is_no_data(tmp_path: Path):
-    folder, schema = tmp_path / "in", tmp_path / "in/types.def"
-    folder.mkdir()
-    (folder / "in.jsonl").write_text('{"a": 255, "b": [1]}\n')
-    schema.write_text('{"a": "uint8", "b": ["float32"], "none": "int8"}')
-    for inputs in (folder / "in.jsonl", folder):
-        recshuf.shuffle(inputs, tmp_path / "out.parquet", schema=schema, overwrite=True)
-        kinds = [pa.uint8(), pa.list_(pa.float32()), pa.int8()]
-        assert pq.read_schema(tmp_path / "out.parquet").types == kinds
-
-
-def test_rows_of_more_axes_survive_hdf5_bit_for_bit(tmp_path: Path):
-    values = np.random.default_rng(0).integers(0, 2**32, (50, 4, 2), np.uint32).view(np.float32)
-    with h5py.File(tmp_path / "in.h5", "w") as file:
-        file["group/image"] = values
-        file["label"] = np.arange(50, dtype=np.uint8)
-    recshuf.shuffle(tmp_path / "in.h5", tmp_path / "b.parquet", seed=1)
-    recshuf.shuffle(tmp_path / "b.parquet", tmp_path / "c.h5", seed=2)
-    twice = np.array(order_of([50], 1))[order_of([50], 2)]
-    with h5py.File(tmp_path / "c.h5") as file:
-        assert file["label"].dtype == np.uint8
-        assert (file["label"][:] == twice).all()
-        image = file["group/image"]
-        assert (image.dtype, image.shape) == (np.float32, (50, 4, 2))
-        assert image[:].tobytes() == values[twice].tobytes()
-
-
 # What is refused
 
 

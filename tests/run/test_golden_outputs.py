@@ -35,7 +35,6 @@ import zstandard
 import recshuf
 from tests.conftest import Run
 from tests.support.effort import mostly_slow
-from tests.support.formats.format_tools import OneWayReader, OneWayWriter
 from tests.support.golden_contents import hash_bytes, hash_contents
 from tests.support.golden_inputs import make_inputs
 
@@ -323,15 +322,6 @@ def test_scatter_and_gather_write_the_same_shards(runs: Runs, name: str, packing
 
 def drop_manifests(files: Iterable[tuple[str, dict[str, str]]]) -> Hashes:
     return {path: hashes for path, hashes in files if not path.endswith(".recshuf.json")}
-
-
-@pytest.mark.parametrize("spelling", ["-", ["-"]])
-def test_standard_streams_carry_the_same_bytes(runs: Runs, spelling: str | list[str]) -> None:
-    with runs.enter("text: one file", f"streams {spelling}"):
-        stdin, output = OneWayReader(Path("inputs/text/a.txt").read_bytes()), OneWayWriter()
-        recshuf.shuffle("inputs/text/a.txt", "out.txt", **COMMON)
-        recshuf.shuffle(spelling, "-", stdin=stdin, stdout=output, **COMMON)
-        assert output.content == Path("out.txt").read_bytes()
 
 
 def write_golden() -> None:

@@ -17,7 +17,6 @@ import recshuf
 from recshuf.job.plan import Plan
 from recshuf.records.keys import draw_keys
 from tests.support.effort import TRIES_ALL, examples, mostly_slow, some
-from tests.support.numbered_files import FORMATS, make_inputs, order_of, read_ids
 from tests.support.output_trees import list_shards
 from tests.support.small_runs import change_plans, forge_keys, sort_places
 
@@ -180,31 +179,3 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "five workers": {"workers": 5},
     "little memory": {"memory": "64MB", "workers": 1, "spill_compression": "zstd"},
 }
-
-
-@pytest.mark.parametrize("name", FORMATS)
-def test_all_formats_have_one_order_whatever_the_resources(tmp_path: Path, name: str):
-    counts = [1200, 0, 1, 700]
-    inputs = make_inputs(tmp_path / "in", name, counts)
-    contents = []
-    for setting, options in SETTINGS.items():
-        output = tmp_path / setting
-        recshuf.shuffle(inputs, output, seed=2**128 - 1, shards=3, **options)
-        contents.append([path.read_bytes() for path in list_shards(output)])
-        found = [number for path in list_shards(output) for number in read_ids(path)]
-        assert found == order_of(counts, 2**128 - 1)
-    assert contents[1:] == contents[:-1]
-
-
-@pytest.mark.parametrize("name", FORMATS)
-def test_shards_follow_the_options(tmp_path: Path, name: str):
-    inputs = make_inputs(tmp_path / "in", name, [303])
-    expected = order_of([303], 0)
-    for label, options, sizes in (
-        ("records", {"shard_records": 120}, [120, 120, 63]),
-        ("many", {"shards": 13, "head_count": 10}, [1] * 10 + [0] * 3),
-    ):
-        recshuf.shuffle(inputs, tmp_path / label, seed=0, **options)
-        shards = [read_ids(shard) for shard in list_shards(tmp_path / label)]
-        assert [len(shard) for shard in shards] == sizes
-        assert [number for shard in shards for number in shard] == expected[: options.get("head_count")]

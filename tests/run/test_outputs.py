@@ -8,7 +8,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 
 import recshuf
@@ -146,21 +145,6 @@ def test_files_are_given_up_in_memory_if_it_cannot_hold_them_all(
 
 
 # What is told
-
-
-def test_the_manifest_tells_what_the_run_did(tmp_path: Path):
-    inputs = make_inputs(tmp_path / "in", "parquet", [10, 20])
-    report = recshuf.shuffle(inputs, f"{tmp_path}/out/", seed=2**100)
-    manifest = json.loads(manifest_path(tmp_path / "out").read_text())
-    assert int(manifest["seed"]) == 2**100 == report.seed
-    assert [(one["name"], one["records"]) for one in manifest["inputs"]] == [
-        (str(path), count) for path, count in zip(inputs, [10, 20], strict=True)
-    ]
-    assert manifest["schema"][0]["type"] == "int64"
-    for shard in manifest["shards"]:
-        path = tmp_path / "out" / shard["name"]
-        assert path.stat().st_size == shard["bytes"]
-        assert pq.read_metadata(path).num_rows == shard["records"]
 
 
 def test_a_drawn_seed_is_reported_and_gives_the_same_again(tmp_path: Path):

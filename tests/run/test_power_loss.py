@@ -100,6 +100,9 @@ ACTS: dict[str, Callable[[Path], object]] = {
     "shards in a new folder": lambda folder: shuffle(folder, "new/er/out/"),
     "parts": lambda folder: shuffle(folder, "out/", split=HALVES),
     "a file": lambda folder: shuffle(folder, "out"),
+    "shards with an index": lambda folder: recshuf.shuffle(
+        write_pair(folder / "one.bin", [[(1,)], [(2,)]]), f"{folder}/out/", seed=1, shards=2
+    ),
     "a file with an index": lambda folder: recshuf.shuffle(
         write_pair(folder / "one.bin", [[(1,)], [(2,)]]), folder / "out.bin", seed=1
     ),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import gc
 import os
 from collections.abc import Callable
@@ -19,7 +18,7 @@ from recshuf.piles.kept import folder as store_folder
 from recshuf.piles.kept.folder import StoreFolder
 from recshuf.piles.kept.snapshots import Snapshot
 from recshuf.piles.layout import SealedSet
-from recshuf.system.files import format_line, lock_existing, parse_line, try_exclusive, unlink_unless_locked
+from recshuf.system.files import format_line, lock_existing, parse_line, try_exclusive
 from tests.support.stores.small_stores import append, read_ids, write
 
 SCHEMA = pa.schema([("id", pa.int64())])
@@ -42,22 +41,6 @@ def folder(tmp_path: Path) -> StoreFolder:
     made = StoreFolder(tmp_path / "store")
     made.create(Snapshot.new(5, 4))
     return made
-
-
-def test_a_commit_that_another_follows_at_once_is_none_that_failed(
-    folder: StoreFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its snapshot is no longer the newest when it looks, though the newest builds on it."""
-    link = os.link
-
-    def link_and_be_followed(*paths: Any) -> None:
-        monkeypatch.setattr(os, "link", link)
-        link(*paths)
-        add(folder, "other")
-
-    monkeypatch.setattr(os, "link", link_and_be_followed)
-    add(folder, "mine")
-    assert names_of(folder) == ["mine", "other"]
 
 
 def test_whoever_makes_the_same_store_later_gets_the_first(folder: StoreFolder) -> None:
@@ -325,22 +308,3 @@ def test_a_commit_whose_name_cannot_be_synced_says_that_it_is_in_place(
             append(store, {"id": [1]}, time=1)
     append(store, {"id": [2]}, time=2)
     assert sorted(read_ids(store)) == [0, 1, 2]
-
-
-@pytest.mark.parametrize("makes_another", [True, False])
-def test_only_the_file_that_is_locked_is_deleted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, makes_another: bool
-) -> None:
-    path = tmp_path / "file"
-    path.write_text("first")
-    lock = fcntl.flock
-
-    def overtaken(descriptor: int, kind: int) -> None:
-        path.unlink()
-        if makes_another:
-            path.write_text("second")
-        lock(descriptor, kind)
-
-    monkeypatch.setattr(fcntl, "flock", overtaken)
-    assert unlink_unless_locked(path) != makes_another
-    assert path.exists() == makes_another

@@ -49,19 +49,6 @@ def store(tmp_path: Path) -> Path:
     return tmp_path / "store"
 
 
-def test_what_is_appended_comes_and_what_is_old_goes(store: Path, tmp_path: Path) -> None:
-    for day in (1, 2, 3):
-        with recshuf.PileStore(store).update() as update:
-            update.append(write_day(tmp_path, day), time=day)
-            update.expire(before=day - 1)
-    found = recshuf.PileStore(store)
-    assert read_ids(store) == ids_of(2, 3)
-    assert found.num_records == 200
-    assert found.snapshot == 4
-    assert {name.rpartition("/")[2] for name in found.sources} >= {"day2.jsonl", "day3.jsonl"}
-    assert len(list((store / "sets").iterdir())) == 2
-
-
 def test_an_append_that_failed_can_be_tried_again_in_the_same_update(store: Path, tmp_path: Path) -> None:
     (tmp_path / "bad.jsonl").write_text('{"day": 1, "id": 1}\n{"day": 1\n')
     with recshuf.PileStore(store).update() as update:
@@ -112,17 +99,6 @@ def test_the_order_is_random_after_many_appends_and_evictions(tmp_path: Path, ep
     assert np.array_equal(np.sort(ids), np.arange(end - len(ids), end))
     report = recshuf.check(out, column="id")
     assert report.is_uniform, report
-
-
-def test_an_open_loader_keeps_what_it_has(store: Path, tmp_path: Path) -> None:
-    loader = recshuf.PileLoader(store, 10)
-    first = [batch["id"].tolist() for batch in loader]
-    recshuf.window(store, write_day(tmp_path, 1), time=1, keep_records=100)
-    assert [batch["id"].tolist() for batch in loader] == first
-    assert {int(one) // 1000 for batch in recshuf.PileLoader(store, 10) for one in batch["id"]} == {1}
-    del loader
-    recshuf.window(store, write_day(tmp_path, 2), time=2)
-    assert len(list((store / "sets").iterdir())) == 2
 
 
 def test_records_of_a_program_and_files_can_be_mixed(tmp_path: Path) -> None:

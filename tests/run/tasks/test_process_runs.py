@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 
 import recshuf
-from recshuf.errors import EngineError, InputError, MemoryLimitError, UsageError
+from recshuf.errors import EngineError, MemoryLimitError, UsageError
 from recshuf.job.arguments import make_job
 from recshuf.job.options import ENGINES
 from tests.support.numbered_files import FORMATS, make_inputs
@@ -119,21 +119,6 @@ def test_a_program_needs_no_main_guard(tmp_path: Path, starts: str):
     command = [sys.executable, *(["-c", code] if starts == "-c" else [starts])]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=True, env=os.environ)
     assert (done.stdout, done.stderr) == (b"800\n", b"")
-
-
-@pytest.mark.slow
-def test_an_error_of_a_process_is_that_of_a_run_by_threads(tmp_path: Path):
-    (path,) = make_inputs(tmp_path / "in", "jsonl", [900])
-    lines = path.read_bytes().splitlines(keepends=True)
-    lines[777] = b'{"id"\n'
-    path.write_bytes(b"".join(lines))
-    said = []
-    for engine in ("local", "processes"):
-        with pytest.raises(InputError) as raised:
-            shuffle([path], tmp_path / "out.parquet", **PROCESSES | {"engine": engine})
-        said.append((str(raised.value), raised.value.place))
-    assert said[0] == said[1]
-    assert os.listdir(tmp_path) == ["in"]
 
 
 def test_streams_tables_and_too_little_memory_are_refused(tmp_path: Path):

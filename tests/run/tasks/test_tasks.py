@@ -181,15 +181,6 @@ def test_bad_records_are_set_aside_in_the_order_of_inputs_and_lines(folder: Path
     assert report.quarantined > 5
 
 
-def test_a_bad_record_is_named_by_its_line_in_the_whole_input(folder: Path):
-    (path,) = make_inputs(folder / "in", "jsonl", [900])
-    lines = path.read_bytes().splitlines(keepends=True)
-    lines[777] = b'{"id"\n'
-    path.write_bytes(b"".join(lines))
-    with pytest.raises(InputError, match=f"{path}: line 778"):
-        shuffle([path], folder / "out.parquet", engine="threads")
-
-
 # Runs that die
 
 
@@ -285,19 +276,6 @@ def test_of_two_processes_that_run_a_task_the_later_one_deletes_what_it_has_writ
     plan.do(number)
     (added,) = {path.name for path in (folder / "there").rglob("*")} - left - {"piles"}
     assert added.startswith("task-")
-
-
-def test_the_result_of_a_task_is_that_of_the_process_that_did_it_first(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-):
-    """Another one does each task while this one begins with it."""
-
-    def do_twice(run: Any, number: int) -> dict[str, Any]:
-        do_work(run, number)
-        return do_work(run, number)
-
-    monkeypatch.setattr("recshuf.run.task.do_work", do_twice)
-    compare(make_inputs(folder / "in", "text", COUNTS), folder)
 
 
 def test_an_error_of_a_task_leaves_what_is_needed_to_continue(folder: Path, monkeypatch: pytest.MonkeyPatch):

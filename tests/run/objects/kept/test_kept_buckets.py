@@ -99,16 +99,6 @@ def test_a_store_is_opened_with_a_listing_and_read_with_a_request_a_region(
     assert bucket.proxy.count(requests["list"]) == bucket.proxy.count(SNAPSHOTS) == 0
 
 
-def test_what_fails_for_a_while_is_asked_for_again(url: str, bucket: AnyBucket) -> None:
-    expected = read_batches(url, 1)
-    proxy = bucket.proxy
-    for pattern in (SNAPSHOTS, SETS):
-        proxy.answer(pattern, 503, "SlowDown", times=2)
-        proxy.reset(pattern)
-    proxy.cut_body(SETS)
-    assert read_batches(url, 1) == expected
-
-
 def test_an_object_that_is_replaced_or_deleted_is_noticed(
     url: str, bucket: AnyBucket, tmp_path: Path
 ) -> None:

@@ -15,9 +15,7 @@ The manifest
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,9 +26,9 @@ import hdf5plugin  # noqa: F401 - importing it registers its filters
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import zstandard
 
 import recshuf
+from tests.support.formats.format_tools import decompress_file
 
 MANIFEST = ".out.recshuf.json"
 
@@ -54,7 +52,7 @@ def hash_contents(path: Path) -> str:
     if path.suffix == ".h5":
         with h5py.File(path) as file:
             return hash_lines(describe_group(file))
-    return hashlib.sha256(read_lines(path)).hexdigest()
+    return hashlib.sha256(decompress_file(path)).hexdigest()
 
 
 def hash_lines(lines: Iterator[str]) -> str:
@@ -69,15 +67,6 @@ def hash_manifest(path: Path) -> str:
 
     manifest = json.loads(path.read_bytes(), object_hook=keep)
     return hashlib.sha256(json.dumps(manifest).encode()).hexdigest()
-
-
-def read_lines(path: Path) -> bytes:
-    content = path.read_bytes()
-    if path.suffix == ".gz":
-        return gzip.decompress(content)
-    if path.suffix == ".zst":
-        return zstandard.ZstdDecompressor().stream_reader(io.BytesIO(content), read_across_frames=True).read()
-    return content
 
 
 def describe_parquet(path: Path) -> Iterator[str]:

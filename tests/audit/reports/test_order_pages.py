@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import html.parser
 import io
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +18,46 @@ from recshuf.audit.order.shufflers import METHODS
 from recshuf.audit.reports.gallery import ROW, draw_method, draw_row
 from recshuf.output.manifest import manifest_path
 from tests.conftest import Run
-from tests.support.pages.html_pages import Reader, assert_self_contained
+
+EMPTY = {"meta", "link", "img", "br", "hr"}
+
+
+class Reader(html.parser.HTMLParser):
+    """Reads a page strictly: what is opened is closed, in order."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.attributes: list[tuple[str, str, str]] = []
+        self.text: list[str] = []
+        self.feed(page)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+        if tag not in EMPTY:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data.strip())
+
+    def values(self, tag: str, name: str) -> list[str]:
+        return [value for found, key, value in self.attributes if (found, key) == (tag, name)]
+
+
+def assert_self_contained(page: str) -> None:
+    """Raise if a browser would load anything for this page."""
+    reader = Reader(page)
+    for name in ("src", "href", "action", "data", "poster", "srcset"):
+        for tag in {found for found, _, _ in reader.attributes}:
+            assert all(value.startswith("data:") for value in reader.values(tag, name))
+    assert "script" not in {tag for tag, _, _ in reader.attributes}
+    assert not re.search(r"@import|url\((?!data:)|https?://", page)
+
 
 pillow = pytest.importorskip("PIL.Image")
 pytest.importorskip("jinja2")

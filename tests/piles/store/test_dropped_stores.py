@@ -20,7 +20,8 @@ from recshuf.piles.kept.upkeep import drop_store, verify_store
 from recshuf.run.stores import new_stores
 from recshuf.system.files import lock_existing
 from tests.support.effort import mostly_slow
-from tests.support.stores.small_stores import list_all, write
+from tests.support.small_runs import read_files
+from tests.support.stores.small_stores import write
 
 BUSY = "store: a process reads or writes it; wait for its end"
 
@@ -134,12 +135,12 @@ def test_an_update_changes_only_the_store_that_it_opened(tmp_path: Path, inputs:
         with recshuf.PileStore(store).update() as update:
             drop_store(store)
             recshuf.scatter(inputs, store)
-            made.update(list_all(store))
+            made.update(read_files(store))
             CHANGES[change](update, inputs)
 
     with pytest.raises(OutputError, match=r"store: another store was made here meanwhile; run again$"):
         update_remade()
-    assert list_all(store) == made
+    assert read_files(store) == made
     assert verify_store(store, lambda *_: None) == 10
 
 
@@ -167,7 +168,7 @@ def test_a_scatter_deletes_what_a_dead_one_left_before_its_first_snapshot(
     for name in (f".snapshot-{1:032x}", "sets/dead.lock", "sets/dead-00000.piles"):
         (store / name).touch()
     recshuf.scatter(inputs, store)
-    assert {name.rpartition("/")[2] for name in list_all(store)} == {
+    assert {name.rpartition("/")[2] for name in read_files(store)} == {
         "snapshot-000001.json",
         "scatter-00000.piles",
     }

@@ -24,8 +24,9 @@ from recshuf.errors import OutputError, PileError, UsageError
 from recshuf.piles.kept.folder import StoreFolder
 from recshuf.piles.pile_set import GrowingPileSet
 from recshuf.run.stores import writer as set_writer
+from tests.support.small_runs import read_files
 from tests.support.stores.killed_stores import fork, join
-from tests.support.stores.small_stores import expire, list_all, list_sets, read_ids, read_records, write
+from tests.support.stores.small_stores import expire, list_sets, read_ids, read_records, write
 
 ROWS = {"id": list(range(10)), "text": [f"row {row}" for row in range(10)]}
 SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
@@ -189,14 +190,14 @@ def test_many_processes_write_to_a_new_store_at_once(store: Path, method: str) -
 
 def test_an_exception_leaves_nothing_and_frees_the_name(store: Path) -> None:
     write_some(store, "first", 3)
-    before = list_all(store)
+    before = read_files(store)
     with pytest.raises(ZeroDivisionError), recshuf.PileWriter(store, "second", buffer_bytes=1) as writer:  # noqa: PT012
         writer.write(ROWS)
         raise ZeroDivisionError
     writer = recshuf.PileWriter(store, "second", buffer_bytes=1)
     writer.write(ROWS)
     del writer
-    assert list_all(store) == before
+    assert read_files(store) == before
     write_some(store, "second", 2)
     assert len(read_records(store)) == 5
 

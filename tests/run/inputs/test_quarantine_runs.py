@@ -131,18 +131,6 @@ def test_lines_are_numbered_with_those_of_the_header(tmp_path: Path, separator: 
     assert kept == ["", "", "first", "third\r", "third\r"]
 
 
-def test_the_order_of_the_good_ones_does_not_depend_on_the_bad_ones(tmp_path: Path):
-    lines = [b'{"n": %d}' % number for number in range(500)]
-    (name,) = write_inputs(tmp_path / "in", [lines])
-    recshuf.shuffle(name, tmp_path / "all.parquet", seed=1)
-    lines[7] = lines[100] = lines[499] = b"{"
-    write_inputs(tmp_path / "in", [lines])
-    recshuf.shuffle(name, tmp_path / "most.parquet", seed=1, on_bad_record=f"quarantine:{tmp_path}/bad")
-    whole = pq.read_table(tmp_path / "all.parquet")["n"].to_pylist()
-    kept = [number for number in whole if number not in (7, 100, 499)]
-    assert pq.read_table(tmp_path / "most.parquet")["n"].to_pylist() == kept
-
-
 def test_no_bad_record_is_too_long_to_be_set_aside(tmp_path: Path):
     """One takes more than a piece of the file that holds them."""
     files = write_inputs(tmp_path / "in", [[b"{", b"{" * (5 << 20), b"[", b'{"a": 1}']])

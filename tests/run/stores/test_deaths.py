@@ -14,8 +14,9 @@ from recshuf.errors import AlreadyCompleteError
 from recshuf.piles.kept.folder import StoreFolder
 from tests.support.effort import TRIES_ALL
 from tests.support.processes.deaths import die_everywhere
+from tests.support.small_runs import read_files
 from tests.support.stores.killed_stores import list_files
-from tests.support.stores.small_stores import list_all, read_ids
+from tests.support.stores.small_stores import read_ids
 
 CHANGES: dict[str, Callable[[Path, Path], object]] = {
     "scatter": lambda store, given: recshuf.scatter(given, store, seed=5, piles=4),
@@ -69,15 +70,15 @@ def test_a_change_that_dies_leaves_the_old_or_the_new_records_and_is_made_again(
 def test_a_gather_that_dies_is_continued_to_the_same_bytes(store: Path, tmp_path: Path) -> None:
     def gather(folder: Path, *, resume: bool = False) -> dict[str, bytes]:
         recshuf.gather(store, f"{folder}/out/", epoch=1, shards=3, workers=1, resume=resume)
-        return list_all(folder / "out")
+        return read_files(folder / "out")
 
-    files, whole, deaths = list_all(store), gather(tmp_path / "whole"), 0
+    files, whole, deaths = read_files(store), gather(tmp_path / "whole"), 0
     folder = tmp_path / "killed"
     folder.mkdir()
     for step in die_everywhere(lambda: gather(folder), folder, every=1 if TRIES_ALL else 5):
         with suppress(AlreadyCompleteError):
             gather(folder, resume=True)
-        assert list_all(folder / "out") == whole, step
+        assert read_files(folder / "out") == whole, step
         deaths += 1
     assert deaths > 2
-    assert list_all(store) == files
+    assert read_files(store) == files

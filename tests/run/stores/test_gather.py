@@ -13,9 +13,8 @@ import pytest
 import recshuf
 from recshuf.errors import CheckError, ConversionError, InputError, RecshufWarning, UsageError
 from tests.support.output_trees import list_tree
-from tests.support.small_runs import Listener
+from tests.support.small_runs import Listener, read_files
 from tests.support.stores.killed_stores import fork, join
-from tests.support.stores.small_stores import list_all
 
 
 def test_records_without_a_table_form_can_be_gathered_in_their_own_format(tmp_path: Path) -> None:
@@ -109,5 +108,5 @@ def test_a_user_who_may_only_read_a_store_can_gather_and_load_it(store: Path) ->
         gather("expected")
         files = list_tree(kept)
         assert join(fork(read)) == 0
-        assert list_all(folder / "out") == list_all(folder / "expected")
+        assert read_files(folder / "out") == read_files(folder / "expected")
         assert list_tree(kept) == files

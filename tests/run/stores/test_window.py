@@ -22,7 +22,8 @@ import recshuf
 from recshuf.errors import InputError, UsageError
 from recshuf.run.stores.pile_store import parse_time
 from tests.conftest import Run
-from tests.support.stores.small_stores import append, expire, list_all
+from tests.support.small_runs import read_files
+from tests.support.stores.small_stores import append, expire
 
 
 def write_day(folder: Path, day: int, count: int = 100) -> Path:
@@ -201,11 +202,11 @@ REFUSED: list[tuple[str, Callable[[Path, Path], object]]] = [
 
 
 def test_what_cannot_be_is_refused_and_changes_nothing(store: Path, tmp_path: Path) -> None:
-    day, before = write_day(tmp_path, 1), list_all(store)
+    day, before = write_day(tmp_path, 1), read_files(store)
     for match, ask in REFUSED:
         with pytest.raises(UsageError, match=match):
             ask(store, day)
-        assert list_all(store) == before, match
+        assert read_files(store) == before, match
     with pytest.raises(TypeError, match="keep_record"):
         recshuf.window(store, keep_record=5)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="tme"):
@@ -214,7 +215,7 @@ def test_what_cannot_be_is_refused_and_changes_nothing(store: Path, tmp_path: Pa
         update.append(day, time=1)
         update.expire(records=0)
         raise ZeroDivisionError
-    assert list_all(store) == before
+    assert read_files(store) == before
 
 
 def test_what_an_update_has_committed_is_not_committed_again(store: Path, tmp_path: Path) -> None:
@@ -233,12 +234,12 @@ def test_an_update_that_has_ended_takes_nothing(store: Path, tmp_path: Path) -> 
         ended.append(write_day(tmp_path, 1), time=1)
     with pytest.raises(ZeroDivisionError), recshuf.PileStore(store).update() as failed:
         raise ZeroDivisionError
-    before = list_all(store)
+    before = read_files(store)
     for update in (ended, failed):
         for use in (partial(update.append, ROW), partial(update.expire, records=1), update.commit):
             with pytest.raises(UsageError, match=r"store: the update has ended; begin another with .*update"):
                 use()
-    assert list_all(store) == before
+    assert read_files(store) == before
 
 
 def test_times_are_seconds_dates_and_text_in_utc() -> None:

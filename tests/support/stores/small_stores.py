@@ -57,10 +57,3 @@ def ids_of(batches: Any) -> list[int]:
 def list_sets(store: Path) -> set[str]:
     """Return the names of all files of sets, and of locks."""
     return {path.name for path in (store / "sets").iterdir()}
-
-
-def list_all(store: Path) -> dict[str, bytes]:
-    """Return the content of all files, by name."""
-    return {
-        path.relative_to(store).as_posix(): path.read_bytes() for path in store.rglob("*") if path.is_file()
-    }

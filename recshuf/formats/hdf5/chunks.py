@@ -10,8 +10,9 @@ A heap begins with its signature and size. The object with index 0 is the free s
 
 from __future__ import annotations
 
-from itertools import pairwise, product
+from itertools import product
 from math import prod
+from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -23,8 +24,6 @@ from recshuf.formats.hdf5.filters import Pipeline, find_pipeline
 from recshuf.formats.hdf5.types import ADDRESS_BYTES, Kind, find_chunk, kind_of, measure_element
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import h5py
     from h5py import h5d
     from numpy.typing import NDArray
@@ -32,18 +31,17 @@ if TYPE_CHECKING:
     from recshuf.formats.hdf5.storage import Column
     from recshuf.interfaces import Handle
 
-    _Numbers = NDArray[np.int64]
     _Bytes = NDArray[np.uint8]
     _Offset = tuple[int, ...]
 
 
 _SIGNATURE = b"GCOL\x01\0\0\0"
-_WORD = 8
-_HEADER_WORDS = 2
 _SMALLEST_BYTES = 4096
+_HEADER_BYTES = 16
+"""Those of a heap, and of an object in it."""
+_read_header = Struct("<H6xQ").unpack_from
 SMALL_FILE_BYTES = 4 << 20
 """Largest file whose heaps are all checked when it is opened."""
-_WINDOW_BYTES = 1 << 20
 _REFERENCE_BYTES = 16
 """Bytes of a reference: a length of 4, an address of 8, and an index of 4."""
 _STEP_ROWS = 1 << 16
@@ -51,139 +49,41 @@ _HEAP_EXTRA_BYTES = 1 << 20
 """Most bytes of a heap beyond its largest value."""
 
 
-class _HeapValues(NamedTuple):
-    """Variable-length values, as addresses of heaps and indices in them."""
-
-    places: _Numbers
-    indexes: _Numbers
-    sizes: _Numbers
-    """Bytes of each value."""
-
-    def take(self, part: slice | _Numbers) -> _HeapValues:
-        return _HeapValues(*(each[part] for each in self))
-
-    def sorted(self) -> _HeapValues:
-        rises = np.diff(self.places)
-        if ((rises > 0) | ((rises == 0) & (np.diff(self.indexes) > 0))).all():
-            return self
-        return self.take(np.lexsort((self.indexes, self.places)))
-
-    def windows(self) -> Iterator[_HeapValues]:
-        cuts = np.flatnonzero(np.diff(self.places // _WINDOW_BYTES)) + 1
-        bounds = [0, *cuts.tolist(), len(self.places)]
-        for start, stop in pairwise(bounds):
-            yield self.take(slice(start, stop))
-
-
-def check_small_file(file: Handle, file_bytes: int) -> None:
+def check_small_file(file: Handle) -> None:
     """Raise `ValueError` if a heap of a small file is damaged.
 
     This is the only way to check heaps of attributes: HDF5 does not expose their references.
     """
-    if file_bytes > SMALL_FILE_BYTES:
-        return
-    content = file.read_at(0, file_bytes)
+    file_bytes = file.stamp.size
+    content = file.read_at(0, file_bytes) if file_bytes <= SMALL_FILE_BYTES else b""
     place = content.find(_SIGNATURE)
     while place >= 0:
-        size = int.from_bytes(content[place + _WORD : place + 2 * _WORD], "little")
-        if not _SMALLEST_BYTES <= size <= len(content) - place:
+        place = content.find(_SIGNATURE, place + _check_heap(file, place, file_bytes))
+
+
+def _check_heap(file: Handle, place: int, most_bytes: int) -> int:
+    """Return the size of a heap; raise `ValueError` if it is damaged, has more bytes, or a walk through it does not end."""
+    left = file.stamp.size - place
+    heap = file.read_at(place, _SMALLEST_BYTES) if place >= 0 and left >= _SMALLEST_BYTES else b""
+    size = int.from_bytes(heap[8:_HEADER_BYTES], "little")
+    if not heap.startswith(_SIGNATURE) or not _SMALLEST_BYTES <= size <= left:
+        raise _damage(place)
+    if size > most_bytes:
+        raise ValueError(f"a heap has {size} bytes, more than the {most_bytes} that fit")
+    if size > _SMALLEST_BYTES:
+        heap = file.read_at(place, size)
+    at = _HEADER_BYTES
+    while at <= size - _HEADER_BYTES:
+        index, value_bytes = _read_header(heap, at)
+        if index:
+            at += _HEADER_BYTES + (value_bytes + 7 & -8)
+        elif value_bytes and value_bytes % 8 == 0:  # else HDF5 skips free space byte by byte
+            at += value_bytes
+        else:
             raise _damage(place)
-        _walk(np.frombuffer(content, np.uint8, size, place), place)
-        place = content.find(_SIGNATURE, place + size)
-
-
-def _check_heaps(file: Handle, values: _HeapValues, file_bytes: int, most_bytes: int) -> None:
-    """Raise `ValueError` if a heap of some values, which are in order, is damaged or has more than `most_bytes`."""
-    if len(values.places) == 0:
-        return
-    lowest, highest = int(values.places[0]), int(values.places[-1])
-    if lowest < 0 or highest > file_bytes - _SMALLEST_BYTES:
-        raise _damage(lowest if lowest < 0 else highest)
-    for window in values.windows():
-        _check_window(file, window, file_bytes, most_bytes)
-
-
-def _check_window(file: Handle, values: _HeapValues, file_bytes: int, most_bytes: int) -> None:
-    firsts = np.append(0, np.flatnonzero(np.diff(values.places)) + 1)
-    places = values.places[firsts]
-    origin = int(places[0])
-    content = _read(file, origin, int(places[-1]) + _SMALLEST_BYTES - origin)
-    starts = places - origin
-    sizes = _read_sizes(content, starts, origin)
-    if (sizes > file_bytes - places).any():
-        raise _damage(int(places[(sizes > file_bytes - places).argmax()]))
-    if sizes.max() > most_bytes:
-        raise ValueError(f"a heap has {sizes.max()} bytes, more than the {most_bytes} that fit")
-    if starts[-1] + sizes[-1] > len(content):
-        content = _read(file, origin, int((starts + sizes).max()))
-    proven = _find_proven(content, values, firsts, starts, starts + sizes)
-    for start, size in zip(starts[~proven].tolist(), sizes[~proven].tolist(), strict=True):
-        _walk(content[start : start + size], origin + start)
-
-
-def _read_sizes(content: NDArray[np.uint8], starts: _Numbers, origin: int) -> _Numbers:
-    headers = content[starts[:, None] + np.arange(_HEADER_WORDS * _WORD)]
-    sizes: _Numbers = headers[:, _WORD:].copy().view("<i8")[:, 0]
-    wrong = (headers[:, :_WORD] != np.frombuffer(_SIGNATURE, np.uint8)).any(axis=1) | (
-        sizes < _SMALLEST_BYTES
-    )
-    if wrong.any():
-        raise _damage(origin + int(starts[wrong.argmax()]))
-    return sizes
-
-
-def _find_proven(
-    content: NDArray[np.uint8], values: _HeapValues, firsts: _Numbers, starts: _Numbers, stops: _Numbers
-) -> NDArray[np.bool_]:
-    """Tell which heaps hold exactly these values in order, so that a walk ends.
-
-    Other heaps may hold more values, or in another order.
-    """
-    words = content[: len(content) // _WORD * _WORD].view("<u8")
-    counts = np.diff(firsts, append=len(values.places))
-    steps = _HEADER_WORDS + -(-values.sizes // _WORD)
-    before = np.cumsum(steps) - steps
-    begins = starts // _WORD + _HEADER_WORDS
-    places = before + np.repeat(begins - before[firsts], counts)
-    at = np.minimum(places, len(words) - _HEADER_WORDS)
-    met = (
-        (at == places)
-        & (words[at] & 0xFFFF == values.indexes)
-        & (words[at + 1] == values.sizes.view(np.uint64))
-    )
-    lasts = firsts + counts - 1
-    ends_well = _is_tail(words, places[lasts] + steps[lasts], stops // _WORD)
-    proven: NDArray[np.bool_] = np.logical_and.reduceat(met, firsts) & ends_well & (starts % _WORD == 0)
-    return proven
-
-
-def _is_tail(words: NDArray[np.uint64], places: _Numbers, ends: _Numbers) -> NDArray[np.bool_]:
-    """Tell for which heaps the rest is free space or too small for a header."""
-    rest = ends - places
-    at = np.minimum(places, len(words) - _HEADER_WORDS)
-    is_free = (words[at] & 0xFFFF == 0) & (words[at + 1] == (np.maximum(rest, 0) * _WORD).view(np.uint64))
-    tail: NDArray[np.bool_] = (rest >= 0) & ((rest < _HEADER_WORDS) | is_free)
-    return tail
-
-
-def _walk(heap: NDArray[np.uint8], place: int) -> None:
-    """Raise `ValueError` if a walk through the objects of a heap does not end."""
-    words = heap[: len(heap) // _WORD * _WORD].view("<u8").tolist()
-    end, at = len(words) - 1, _HEADER_WORDS
-    while at < end:
-        size = words[at + 1]
-        step = -(-size // _WORD) + (_HEADER_WORDS if words[at] & 0xFFFF else 0)
-        strays = size % _WORD > 0 and not words[at] & 0xFFFF  # HDF5 skips free space byte by byte
-        if strays or step == 0 or at + step > len(words):
-            raise _damage(place)
-        at += step
-
-
-def _read(file: Handle, place: int, size: int) -> NDArray[np.uint8]:
-    content = file.read_at(place, size)
-    if len(content) < size:
-        raise ValueError(f"the file ends before byte {place + size}")
-    return np.frombuffer(content, np.uint8)
+    if at > size:
+        raise _damage(place)
+    return size
 
 
 def _damage(place: int) -> ValueError:
@@ -307,14 +207,12 @@ class ValueGuard:
     def _check_references(self, references: _Bytes, item_bytes: int, start: int, limit: SizeLimit) -> None:
         lengths = references[:, :4].copy().view("<u4")[:, 0].astype(np.int64) * item_bytes
         addresses = references[:, 4:12].copy().view("<i8")[:, 0]
-        indexes = references[:, 12:].copy().view("<u4")[:, 0].astype(np.int64)
         lengths[addresses == 0] = 0  # no value
         limit.check(lengths, start, self._label, self._name)
-        file_bytes = self._content.stamp.size
-        if file_bytes > SMALL_FILE_BYTES:
+        if self._content.stamp.size > SMALL_FILE_BYTES:
             unseen = (addresses != 0) & (addresses != self._checked)
-            values = _HeapValues(addresses[unseen] + self._base, indexes[unseen], lengths[unseen]).sorted()
-            _check_heaps(self._content, values, file_bytes, limit.max_bytes + _HEAP_EXTRA_BYTES)
+            for place in np.unique(addresses[unseen] + self._base).tolist():
+                _check_heap(self._content, place, limit.max_bytes + _HEAP_EXTRA_BYTES)
             self._checked = int(addresses[-1])  # the last heap, which the next rows may begin with
 
     def _read(self, start: int, stop: int) -> _Bytes | None:

@@ -203,7 +203,7 @@ def looking_into(input_file: InputFile) -> Iterator[Contents]:
     with reading(input_file.name):
         file = open_file(input_file, IndexStream)
         try:
-            check_small_file(content_of(file), read_stamp(file).size)
+            check_small_file(content_of(file))
             yield walk_file(file, input_file.name)
         finally:
             close_file(file)

@@ -67,15 +67,10 @@ class ObjectHdf5(h5py.File):  # type: ignore[misc] # h5py ships no types
 
 
 def content_of(file: h5py.File) -> Handle:
-    """Return the bytes of an open input; they are closed with it."""
+    """Return the bytes of an open input, even if another file has its name now; they are closed with it."""
     if isinstance(file, ObjectHdf5):
         return file.stream.handle
     return LocalHandle(file.filename, file.id.get_vfd_handle())
-
-
-def read_stamp(file: h5py.File) -> Stamp:
-    """Return the stamp of the open file, even if another file has its name now."""
-    return content_of(file).stamp
 
 
 def check_stamp(file: h5py.File, name: str, stamp: Stamp) -> None:
@@ -83,7 +78,7 @@ def check_stamp(file: h5py.File, name: str, stamp: Stamp) -> None:
 
     Another machine may have taken it, where the file has another inode.
     """
-    if read_stamp(file).find_change(stamp._replace(inode=0)):
+    if content_of(file).stamp.find_change(stamp._replace(inode=0)):
         raise InputError(name, "changed while it was read", remedy="run again when nobody writes to it")
 
 
@@ -183,7 +178,7 @@ class Contents:
     def open_checked(self, path: str) -> h5py.Dataset:
         dataset = self.file[path]
         check_access(dataset.id, path, self.name)
-        check_chunks(dataset.id, path, self.name, read_stamp(self.file).size)
+        check_chunks(dataset.id, path, self.name, content_of(self.file).stamp.size)
         return dataset
 
     def read_integers(self, path: str) -> NDArray[np.integer[Any]] | None:
@@ -284,25 +279,20 @@ def list_scales(dataset: h5d.DatasetID) -> Iterator[tuple[int, int]]:
         yield from ((axis, find_address(scale)) for scale in scales)
 
 
-def resolve_path(contents: Contents, path: str) -> str | None:
-    """Return the path of an object without links, or None if there is no object."""
-    done: list[str] = []
-    todo, hops = _split_path(path), 0
+def resolve_path(contents: Contents, path: str) -> str:
+    """Return the path under which the object at a path is listed; another one if there is no object."""
+    done, todo, hops = "", _split_path(path), 0
     while todo and hops <= _MOST_HOPS:
-        part = todo.pop(0)
-        group = contents.file["/" + "/".join(done)]
-        link = group.get(part, getlink=True) if isinstance(group, h5py.Group) else None
+        group, done = done, f"{done}/{todo.pop(0)}".lstrip("/")
+        if done in contents.external_links:
+            raise _external_link_error(contents, done)
+        link = contents.soft_links.get(done)
         if link is None:
-            return None
-        if isinstance(link, h5py.ExternalLink):
-            raise _external_link_error(contents, "/".join([*done, part]))
-        if isinstance(link, h5py.SoftLink):
-            hops += 1
-            done = [] if link.path.startswith("/") else done
-            todo = _split_path(link.path) + todo
+            done = contents.hard_links.get(done, done)
         else:
-            done.append(part)
-    return None if todo else "/".join(done)
+            hops += 1
+            done, todo = "" if link.startswith("/") else group, _split_path(link) + todo
+    return done
 
 
 def _split_path(path: str) -> list[str]:

@@ -22,8 +22,6 @@ from recshuf.formats.hdf5.template import CHUNK_BYTES, LINK, Layout, new_image
 from recshuf.formats.hdf5.types import wrap_rows
 from recshuf.records.arrays import (
     dtype_of,
-    is_any_list,
-    is_bytes,
     is_variable_list,
     view_bytes,
     view_offsets,
@@ -40,21 +38,6 @@ _MOST_CHUNKS_BYTES = 8 << 20
 _VARIABLE_BYTES = 64
 """Assumed bytes of a variable-length value."""
 _ELSEWHERE = "or write Parquet or JSONL"
-_ODD_PARTS = {"/": "separates groups", "\0": "ends names"}
-_WORDS: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
-    (pa.types.is_null, "a column of nothing but nulls"),
-    (pa.types.is_decimal, "decimal numbers"),
-    (pa.types.is_map, "maps"),
-    (pa.types.is_struct, "structs"),
-    (pa.types.is_dictionary, "dictionary values"),
-    (lambda kind: is_bytes(kind) and "binary" not in str(kind), "text"),
-    (is_bytes, "bytes"),
-    (pa.types.is_boolean, "booleans"),
-    (lambda kind: pa.types.is_integer(kind) or pa.types.is_floating(kind), "numbers"),
-    (pa.types.is_interval, "intervals"),
-    (pa.types.is_temporal, "times"),
-)
-"""Types that HDF5 lacks, or lacks in lists, in the words of users."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,20 +80,19 @@ def _find_encoders(fields: pa.Schema | pa.StructType, path: tuple[str, ...] = ()
 
 
 def _check_name(path: tuple[str, ...], place: int, *, is_double: bool) -> None:
-    name, field, problem = path[-1], ".".join(path), ""
+    name, field = path[-1], ".".join(path)
     remedy = f"rename it in the inputs, {_ELSEWHERE}"
     if not name:
         what = f"field {place + 1} of the struct" if len(path) > 1 else f"column {place + 1}"
         field, problem = ".".join(path[:-1]), f"{what} has no name, as a dataset must"
         remedy = f"name it in the inputs (or leave it out: to_csv(index=False) in pandas), {_ELSEWHERE}"
-    elif odd := next((part for part in _ODD_PARTS if part in name), None):
-        problem = f"the name holds {odd!r}, which {_ODD_PARTS[odd]} in HDF5"
-    elif name in (".", ".."):
-        problem = "is no name for an HDF5 dataset, but a way to a group"
+    elif name in (".", "..") or not {"/", "\0"}.isdisjoint(name):
+        problem = "is no name for an HDF5 dataset, which holds no '/' or NUL"
     elif is_double:
         problem, remedy = "several columns have this name", "rename them"
-    if problem:
-        raise ConversionError(field, problem, remedy=remedy)
+    else:
+        return
+    raise ConversionError(field, problem, remedy=remedy)
 
 
 def _find_encoder(path: tuple[str, ...], kind: pa.DataType) -> LeafEncoder:
@@ -162,17 +144,6 @@ def _encode_fixed(field: str, row_shape: tuple[int, ...], item_bytes: int, array
     return wrap_rows(_view_items(array) if row_bytes else np.zeros(row_count, np.uint8), max(1, row_bytes))
 
 
-def _name_kind(kind: pa.DataType) -> str:
-    """Return a type in the words of users.
-
-    >>> _name_kind(pa.list_(pa.list_(pa.string())))
-    'lists of lists of text'
-    """
-    if is_any_list(kind):
-        return f"lists of {_name_kind(kind.value_type)}"
-    return next((words for is_kind, words in _WORDS if is_kind(kind)), f"values of type {kind}")
-
-
 def _find_item_type(kind: pa.DataType, field: str, whole: pa.DataType) -> h5t.TypeID:
     if pa.types.is_fixed_size_binary(kind) and kind.byte_width:
         opaque = h5t.create(h5t.OPAQUE, kind.byte_width)
@@ -180,7 +151,7 @@ def _find_item_type(kind: pa.DataType, field: str, whole: pa.DataType) -> h5t.Ty
         return opaque
     is_plain = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
     if not is_plain:
-        problem = f"HDF5 has no type for {_name_kind(whole)} ({whole})"
+        problem = f"HDF5 has no type for {whole}"
         remedy = "write Parquet or JSONL, leave the column out, or change its type in the inputs"
         raise ConversionError(field, problem, remedy=remedy)
     return h5t.py_create(dtype_of(kind), logical=True)

@@ -11,7 +11,7 @@ from h5py import h5t
 
 from recshuf.dataclass import dataclass
 from recshuf.errors import InputError
-from recshuf.formats.hdf5.contents import check_objects, find_address, read_stamp, reading, resolve_path
+from recshuf.formats.hdf5.contents import check_objects, content_of, reading, resolve_path
 from recshuf.formats.hdf5.roles import (
     PARTS,
     POINTERS,
@@ -152,8 +152,7 @@ def find_records(contents: Contents, options: ReadOptions) -> dict[str, str]:
 
 
 def _find_chosen(contents: Contents, path: str) -> dict[str, str]:
-    resolved = resolve_path(contents, path)
-    array = contents.addresses.get(find_address(contents.file[resolved].id)) if resolved else None
+    array = resolve_path(contents, path)
     if array in contents.arrays:
         return {array if array in contents.matrices else path.strip("/"): array}
     matching = {each: each for each in contents.arrays if fnmatchcase(each, path.strip("/"))}
@@ -166,7 +165,7 @@ def _find_chosen(contents: Contents, path: str) -> dict[str, str]:
 
 
 def read_inventory(contents: Contents, input_file: InputFile, records: dict[str, str]) -> Inventory:
-    file, name, stamp = contents.file, input_file.name, read_stamp(contents.file)
+    file, name, stamp = contents.file, input_file.name, content_of(contents.file).stamp
     opened = []
     for label, path in records.items():
         with reading(name, f"dataset {path!r}"):

@@ -168,12 +168,17 @@ class ImageCopier:
             attribute = h5a.open(source.id, code)
             tid = self._find_type(attribute)
             if not tid.detect_class(h5t.REFERENCE):
-                copy = _make_attribute(attribute, tid, target, code)
-                if copy is None:
+                count = attribute.get_space().get_simple_extent_npoints()
+                try:
+                    copy = h5a.create(target.id, code, tid, attribute.get_space())
+                except (OSError, RuntimeError, ValueError) as error:
+                    # Shards have the form of files that all versions of HDF5 read, in which it is part of a header.
+                    if count * tid.get_size() < _MOST_ATTRIBUTE_BYTES // 2:
+                        raise
                     problem = "is larger than an attribute that recshuf can write, 64 KB"
                     remedy = "delete it, or make it a dataset and give --keep-others"
-                    raise InputError(name, problem, place=place, remedy=remedy)
-                if _count_values(attribute):
+                    raise InputError(name, problem, place=place, remedy=remedy) from error
+                if count:
                     values, memory_type = make_buffer(attribute.shape, tid)
                     attribute.read(values, memory_type)
                     copy.write(values, memory_type)
@@ -255,7 +260,8 @@ class ImageCopier:
         for path, name in pairs.items():
             for axis, address in list_scales(self.contents.file[path].id):
                 if (copy := copies.get(address)) is not None:
-                    _check_class(copy.id)
+                    if copy.attrs.get("CLASS") not in (None, b"DIMENSION_SCALE", "DIMENSION_SCALE"):
+                        raise ValueError("a dimension scale is damaged")  # on which HDF5 aborts
                     h5ds.attach_scale(target[name].id, copy.id, axis)
 
 
@@ -282,36 +288,9 @@ def _tracks_order(group: h5py.Group) -> bool:
     return bool(group.id.get_create_plist().get_link_creation_order())
 
 
-def _check_class(scale: h5d.DatasetID) -> None:
-    """Raise `ValueError` if a dataset is marked as a scale with an unknown text, on which HDF5 aborts."""
-    if not h5a.exists(scale, b"CLASS"):
-        return
-    mark = h5a.open(scale, b"CLASS")
-    tid = mark.get_type()
-    if tid.get_class() != h5t.STRING or tid.is_variable_str() or tid.get_strpad() != h5t.STR_NULLTERM:
-        return
-    raw = np.zeros(mark.get_storage_size(), np.uint8)
-    mark.read(raw, tid)
-    if raw.tobytes().partition(b"\0")[0] != b"DIMENSION_SCALE":
-        raise ValueError("a dimension scale is damaged")
-
-
-def _make_attribute(
-    source: h5a.AttrID, tid: h5t.TypeID, target: h5py.HLObject, key: bytes
-) -> h5a.AttrID | None:
-    """Return a new attribute like another one; None if it is too large."""
-    try:
-        return h5a.create(target.id, key, tid, source.get_space())
-    except (OSError, RuntimeError, ValueError):
-        # Shards have the form of files that all versions of HDF5 read, in which it is part of a header.
-        if source.get_storage_size() < _MOST_ATTRIBUTE_BYTES // 2:
-            raise
-        return None
-
-
 def read_pieces(source: h5d.DatasetID, tid: h5t.TypeID) -> Iterator[tuple[_Spaces, NDArray[Any], h5t.TypeID]]:
     """Yield all values in pieces of whole chunks, if they are not too large: their dataspaces in memory and file, the values, and their type in memory."""
-    if not _count_values(source):
+    if not source.get_space().get_simple_extent_npoints():
         return
     if not source.shape:
         values, memory_type = make_buffer((), tid)
@@ -330,11 +309,6 @@ def read_pieces(source: h5d.DatasetID, tid: h5t.TypeID) -> Iterator[tuple[_Space
         spaces = select_rows(source, start, shape[0], tuple(row_shape))
         source.read(*spaces, values, memory_type)
         yield spaces, values, memory_type
-
-
-def _count_values(source: h5a.AttrID | h5d.DatasetID) -> int:
-    space = source.get_space()
-    return 0 if space.get_simple_extent_type() == h5s.NULL else space.get_simple_extent_npoints()
 
 
 def make_buffer(shape: tuple[int, ...], tid: h5t.TypeID) -> tuple[NDArray[Any], h5t.TypeID]:

@@ -294,8 +294,10 @@ REFUSED_TYPES = (
 )
 REFUSED = [
     *(([("ok", pa.int8()), ("x", kind)], "field 'x'") for kind in REFUSED_TYPES),
-    *(([(name, pa.int8())], "no name for an HDF5 dataset") for name in (".", "..")),
-    *(([(name, pa.int8())], "the name holds .* in HDF5; rename it") for name in ("a/b", "/", "a\0b")),
+    *(
+        ([(name, pa.int8())], "is no name for an HDF5 dataset.*; rename it")
+        for name in (".", "..", "a/b", "/", "a\0b")
+    ),
     ([("ok", pa.int8()), ("", pa.int8())], "(column|field) 2 .*has no name, as a dataset must; name it in"),
     ([("a", pa.int8()), ("b", pa.int8()), ("a", pa.int16())], "'a': several columns"),
 ]

@@ -155,19 +155,6 @@ def list_filters(plist: h5p.PropDCID) -> list[tuple[int, int, tuple[int, ...], b
 
 def make_checksum(body: Bytes) -> bytes:
     """Return the checksum that HDF5 appends to a chunk of these bytes: Fletcher's, over big-endian words of 16 bits."""
-    # A multiple of the modulus becomes the modulus, except an empty sum.
-    folded = [(total - 1) % _MODULUS + 1 if total else 0 for total in _sum_words(body)]
-    return np.array(folded, "<u2").tobytes()
-
-
-def has_right_checksum(stored: Bytes) -> bool:
-    view = memoryview(stored)
-    # Zero has two forms in these sums, 0 and 65535.
-    sums = [total % _MODULUS for total in _sum_words(view[:-CHECKSUM_BYTES])]
-    return sums == [int(part) % _MODULUS for part in np.frombuffer(view[-CHECKSUM_BYTES:], "<u2")]
-
-
-def _sum_words(body: Bytes) -> tuple[int, int]:
     view = np.frombuffer(body, np.uint8)
     if len(view) % 2:
         view = np.append(view, np.uint8(0))
@@ -179,7 +166,9 @@ def _sum_words(body: Bytes) -> tuple[int, int]:
         weights = np.arange(len(block), 0, -1, dtype=np.uint64)
         weighted += total * len(block) + int(block @ weights)
         total += int(block.sum())
-    return total, weighted
+    # A multiple of the modulus becomes the modulus, except an empty sum.
+    folded = [(each - 1) % _MODULUS + 1 if each else 0 for each in (total, weighted)]
+    return np.array(folded, "<u2").tobytes()
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,9 +221,9 @@ class Pipeline:
         plain = stored
         for place, code in reversed(list(enumerate(codes))):
             if code == h5z.FILTER_FLETCHER32:
-                if not has_right_checksum(plain):
+                plain, checksum = memoryview(plain)[:-CHECKSUM_BYTES], memoryview(plain)[-CHECKSUM_BYTES:]
+                if make_checksum(plain) != checksum:
                     return None
-                plain = memoryview(plain)[:-CHECKSUM_BYTES]
             elif code != h5z.FILTER_SHUFFLE:
                 size = self.chunk_bytes + CHECKSUM_BYTES * codes[:place].count(h5z.FILTER_FLETCHER32)
                 unpacked = _DECODERS[code](plain, size)

@@ -12,12 +12,12 @@ import xxhash
 from h5py import h5, h5a, h5d, h5o, h5s, h5t
 
 from recshuf.errors import InputError
-from recshuf.formats.hdf5.chunks import SizeLimit, ValueGuard
+from recshuf.formats.hdf5.columns import read_column, read_storage
 from recshuf.formats.hdf5.contents import content_of, reading
+from recshuf.formats.hdf5.guards import SizeLimit, ValueGuard
 from recshuf.formats.hdf5.inventory import find_scalar_obstacle
 from recshuf.formats.hdf5.roles import SAME_VARIABLES, SHAPE, explain_storage, is_of_variables
 from recshuf.formats.hdf5.signs import LEAVE_OUT
-from recshuf.formats.hdf5.storage import read_column, read_storage
 from recshuf.formats.hdf5.template import BOOKKEEPING, make_buffer, read_pieces
 from recshuf.formats.hdf5.types import (
     Kind,

@@ -19,9 +19,9 @@ from h5py._objects import phil
 from recshuf.errors import InputError, RecshufError, UnavailableInputError
 from recshuf.formats.compression import explain_packed
 from recshuf.formats.hdf5 import SIGNATURE, list_places
-from recshuf.formats.hdf5.chunks import check_small_file
+from recshuf.formats.hdf5.columns import check_access
+from recshuf.formats.hdf5.guards import IndexStream, check_chunks, check_small_file
 from recshuf.formats.hdf5.roles import MARKS, Matrix, adopt_matrices
-from recshuf.formats.hdf5.storage import IndexStream, check_access, check_chunks
 from recshuf.formats.hdf5.types import kind_of
 from recshuf.formats.pointers import POINTER_BYTES, refuse_pointer
 from recshuf.storage.reading.local import LocalHandle, opener_of

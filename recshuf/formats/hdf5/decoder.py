@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from recshuf.formats.hdf5.storage import Column
+    from recshuf.formats.hdf5.columns import Column
     from recshuf.formats.texts import TableValueReader
 
     _Raw = NDArray[np.uint8]

@@ -15,9 +15,9 @@ from h5py import h5d, h5p, h5s, h5t
 
 from recshuf.dataclass import dataclass
 from recshuf.errors import ConversionError
+from recshuf.formats.hdf5.columns import ARROW_TYPE
 from recshuf.formats.hdf5.decoder import BINARY_NAME, find_stand_in
 from recshuf.formats.hdf5.filters import set_compression
-from recshuf.formats.hdf5.storage import ARROW_TYPE
 from recshuf.formats.hdf5.template import CHUNK_BYTES, LINK, Layout, new_image
 from recshuf.formats.hdf5.types import wrap_rows
 from recshuf.records.arrays import (

@@ -14,18 +14,20 @@ import errno
 import zlib
 from contextlib import suppress
 from functools import cache
+from itertools import product
 from math import prod
 from typing import TYPE_CHECKING
 
 import deflate
 import numpy as np
 import zstandard
-from h5py import h5p, h5z
+from h5py import h5p, h5s, h5z
+from h5py._objects import phil
 
 from recshuf.dataclass import dataclass
 from recshuf.errors import InputError, UsageError
 from recshuf.formats.hdf5 import PLUGINS, has_plugins, list_compressions
-from recshuf.formats.hdf5.types import find_chunk
+from recshuf.formats.hdf5.types import Kind, find_chunk, kind_of
 
 if TYPE_CHECKING:
     from h5py import h5d
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
     from recshuf.interfaces import WriteOptions
 
     Bytes = bytes | bytearray | memoryview
+    _Bytes = NDArray[np.uint8]
+    _Offset = tuple[int, ...]
 
 
 CHECKSUM_BYTES = 4
@@ -71,11 +75,8 @@ _OTHER_FILTERS = {
 _BLOSC2_LOSSLESS = (range(4), range(6))
 """Values of Blosc2 that lose nothing: of its filter (none, shuffle, bitshuffle, delta), and of its codec."""
 _GZIP_LEVEL = 4
-_HIGHEST_DEFLATE = 9
-_HIGHEST_ZSTD = 22
 _USUAL_ZSTD = 3
 _COMPRESSIONS = {h5z.FILTER_DEFLATE, h5z.FILTER_LZF, ZSTD_FILTER}
-_LEVELLED = {h5z.FILTER_DEFLATE, ZSTD_FILTER}
 
 
 def _load_plugins() -> None:
@@ -251,7 +252,9 @@ def find_pipeline(dataset: h5d.DatasetID, item_bytes: int) -> Pipeline | None:
         return None
     if not all(_is_usual(code, values, item_bytes) for code, _, values, _ in filters):
         return None
-    levels = [_find_level(values) for code, _, values, _ in filters if code in _LEVELLED]
+    levels = [
+        _find_level(values) for code, _, values, _ in filters if code in (h5z.FILTER_DEFLATE, ZSTD_FILTER)
+    ]
     return Pipeline(codes, levels[0] if levels else 0, item_bytes, chunk)
 
 
@@ -260,9 +263,9 @@ def _is_usual(code: int, values: tuple[int, ...], item_bytes: int) -> bool:
     if code == h5z.FILTER_SHUFFLE:
         return values == (item_bytes,)
     if code == h5z.FILTER_DEFLATE:
-        return len(values) == 1 and values[0] <= _HIGHEST_DEFLATE
+        return len(values) == 1 and values[0] <= 9
     if code == ZSTD_FILTER:
-        return len(values) < 2 and 1 <= _find_level(values) <= _HIGHEST_ZSTD
+        return len(values) < 2 and 1 <= _find_level(values) <= 22
     if code == h5z.FILTER_LZF:
         return _load_lzf() is not None
     return bool(code == h5z.FILTER_FLETCHER32)
@@ -331,3 +334,69 @@ def _call_lzf(name: str, data: Bytes, most: int) -> Bytes | None:
 
 
 _DECODERS = {h5z.FILTER_DEFLATE: _inflate, h5z.FILTER_LZF: _unpack_lzf, ZSTD_FILTER: _unpack_zstd}
+
+
+class ChunkReader:
+    """Reads rows of a chunked dataset, undoing its filters without HDF5. References that cannot be read are zeros.
+
+    It `keeps` the last chunk in memory for the next read.
+    """
+
+    def __init__(self, dataset: h5d.DatasetID, pipeline: Pipeline, *, keeps: bool) -> None:
+        self._dataset = dataset
+        self._pipeline = pipeline
+        self._keeps = keeps
+        self._kept: tuple[_Offset, _Bytes] | None = None
+        self._shape: tuple[int, ...] = dataset.shape
+        self._chunk = pipeline.chunk
+        self._item_bytes = pipeline.item_bytes
+
+    def read(self, start: int, stop: int) -> _Bytes:
+        rows = np.empty((stop - start, *self._shape[1:], self._item_bytes), np.uint8)
+        others = (range(0, width, step) for width, step in zip(self._shape[1:], self._chunk[1:], strict=True))
+        for offset in product(range(start - start % self._chunk[0], stop, self._chunk[0]), *others):
+            low = (max(offset[0], start), *offset[1:])
+            ends = map(min, map(int.__add__, offset, self._chunk), (stop, *self._shape[1:]))
+            self._fill(rows[low[0] - start :], offset, low, tuple(ends))
+        return rows.reshape(-1)
+
+    def _fill(self, rows: _Bytes, offset: _Offset, low: _Offset, high: _Offset) -> None:
+        """Copy the elements from `low` up to `high` of a chunk; `rows` begin at the row of `low`."""
+        counts = tuple(map(int.__sub__, high, low))
+        target = rows[(slice(counts[0]), *map(slice, low[1:], high[1:]))]
+        chunk = self._load(offset)
+        if chunk is None:
+            target[...] = self._read_plainly(low, counts).reshape(target.shape)
+            return
+        taken = chunk[
+            tuple(slice(a - start, b - start) for a, b, start in zip(low, high, offset, strict=True))
+        ]
+        if taken.strides[-1] == 1:
+            target[...] = taken
+            return
+        for index in range(self._item_bytes):  # shuffled: a plane of first bytes, one of second bytes...
+            target[..., index] = taken[..., index]
+
+    def _load(self, offset: _Offset) -> _Bytes | None:
+        """Return a chunk, its bytes on the last axis; None if only HDF5 can read it."""
+        kept = self._kept
+        if kept is not None and kept[0] == offset:
+            return kept[1]
+        try:
+            with phil:  # h5py before 3.16 does not accept it here
+                mask, stored = self._dataset.read_direct_chunk(offset)
+        # Never written, so all fill value, or out of range. Without a single chunk, the error is one of memory.
+        except (RuntimeError, OSError, ValueError, MemoryError):
+            return None
+        chunk = self._pipeline.decode(stored, mask)
+        if self._keeps and chunk is not None:
+            self._kept = (offset, chunk)
+        return chunk
+
+    def _read_plainly(self, low: _Offset, counts: _Offset) -> _Bytes:
+        in_file = self._dataset.get_space()
+        in_file.select_hyperslab(low, counts)
+        raw = np.zeros(prod(counts) * self._item_bytes, np.uint8)
+        if kind_of(self._dataset.get_type()) is Kind.FIXED:
+            self._dataset.read(h5s.create_simple(counts), in_file, raw, self._dataset.get_type())
+        return raw

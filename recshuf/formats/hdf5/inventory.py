@@ -11,7 +11,17 @@ from h5py import h5t
 
 from recshuf.dataclass import dataclass
 from recshuf.errors import InputError
+from recshuf.formats.hdf5.columns import (
+    Column,
+    Storage,
+    check_access,
+    read_column,
+    read_pointers,
+    read_storage,
+    unite_columns,
+)
 from recshuf.formats.hdf5.contents import check_objects, content_of, reading, resolve_path
+from recshuf.formats.hdf5.guards import check_chunks, find_index_root
 from recshuf.formats.hdf5.roles import (
     PARTS,
     POINTERS,
@@ -23,18 +33,7 @@ from recshuf.formats.hdf5.roles import (
     find_roles,
 )
 from recshuf.formats.hdf5.signs import check_lengths, refuse_parts
-from recshuf.formats.hdf5.storage import (
-    Column,
-    Storage,
-    check_access,
-    check_chunks,
-    find_index_root,
-    read_column,
-    read_pointers,
-    read_storage,
-)
 from recshuf.formats.hdf5.types import Kind, find_copy_obstacle, find_obstacle, name_type
-from recshuf.formats.hdf5.uniting import unite_columns
 from recshuf.formats.options import DATASETS
 
 if TYPE_CHECKING:

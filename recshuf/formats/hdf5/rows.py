@@ -12,19 +12,12 @@ import pyarrow as pa
 from h5py import h5t
 
 from recshuf.errors import InputError
-from recshuf.formats.hdf5.chunks import ChunkReader, SizeLimit, ValueGuard
+from recshuf.formats.hdf5.columns import Change, open_dataset, read_pointers, select_rows
 from recshuf.formats.hdf5.contents import check_stamp, close_file, content_of, open_file, reading
-from recshuf.formats.hdf5.filters import find_pipeline
+from recshuf.formats.hdf5.filters import ChunkReader, find_pipeline
+from recshuf.formats.hdf5.guards import ChunkChecker, RowGuard, SizeLimit, ValueGuard
 from recshuf.formats.hdf5.roles import WRITE_ANEW
-from recshuf.formats.hdf5.storage import (
-    ChunkChecker,
-    RowGuard,
-    open_dataset,
-    read_pointers,
-    select_rows,
-)
 from recshuf.formats.hdf5.types import BadValueError, Kind, wrap_rows, wrap_values
-from recshuf.formats.hdf5.uniting import Change
 from recshuf.interfaces import BatchLimits, Fragment, cut_batch
 from recshuf.records.arrays import view_offsets, wrap_bytes
 

@@ -13,11 +13,11 @@ import numpy as np
 from h5py import h5d
 
 from recshuf.dataclass import dataclass
+from recshuf.formats.hdf5.columns import Column, open_dataset, read_column, select_rows
 from recshuf.formats.hdf5.contents import reading
 from recshuf.formats.hdf5.filters import Pipeline, find_pipeline
 from recshuf.formats.hdf5.inventory import find_pointers
 from recshuf.formats.hdf5.roles import ANNDATA, LAYOUT_MARK, PARTS, read_text
-from recshuf.formats.hdf5.storage import Column, open_dataset, read_column, select_rows
 from recshuf.formats.hdf5.types import Kind, find_chunk
 from recshuf.formats.hdf5.writers import (
     ChunkWriter,
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from recshuf.formats.hdf5.columns import Storage
     from recshuf.formats.hdf5.encoder import TableEncoder
-    from recshuf.formats.hdf5.storage import Storage
     from recshuf.formats.hdf5.template import Layout
 
 

@@ -11,9 +11,9 @@ from h5py import h5t
 
 from recshuf.errors import InputError
 from recshuf.formats.hdf5.beside import Copies, check_same, describe_choice, drop_indexes, list_others
-from recshuf.formats.hdf5.chunks import SizeLimit
 from recshuf.formats.hdf5.contents import check_objects, looking_into
 from recshuf.formats.hdf5.decoder import Hdf5ValueReader, RowDecoder
+from recshuf.formats.hdf5.guards import SizeLimit
 from recshuf.formats.hdf5.inventory import (
     Inventory,
     check_scalars,

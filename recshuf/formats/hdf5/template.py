@@ -19,10 +19,10 @@ from h5py import h5a, h5d, h5ds, h5g, h5p, h5s, h5t
 
 from recshuf.dataclass import dataclass
 from recshuf.errors import InputError
+from recshuf.formats.hdf5.columns import select_rows
 from recshuf.formats.hdf5.contents import find_address, list_scales, looking_into, reading, walk_file
 from recshuf.formats.hdf5.filters import replace_unusable_filters, set_compression
 from recshuf.formats.hdf5.roles import SHAPE
-from recshuf.formats.hdf5.storage import select_rows
 from recshuf.formats.hdf5.types import find_chunk, holds_variable_length
 
 if TYPE_CHECKING:

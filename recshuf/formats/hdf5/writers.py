@@ -16,8 +16,8 @@ import pyarrow as pa
 from h5py import h5t
 from h5py._objects import phil
 
+from recshuf.formats.hdf5.columns import Column, select_rows
 from recshuf.formats.hdf5.roles import SHAPE
-from recshuf.formats.hdf5.storage import Column, select_rows
 from recshuf.formats.hdf5.types import Kind, unwrap_values, wrap_rows
 from recshuf.records.arrays import view_bytes, view_offsets
 from recshuf.system.files import BehindFile

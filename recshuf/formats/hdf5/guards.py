@@ -1,4 +1,4 @@
-"""Datasets of the record: type, field in native batches, storage in a file; and checks of the chunks that an index lists.
+r"""What HDF5 would not survive is checked before it reads: chunks that an index lists, and references to values.
 
 HDF5 trusts the index: for a chunk too short for its checksum or rows, it reads beyond its buffers.
 
@@ -8,195 +8,65 @@ B-trees of version 1, as files have them by default, from "Version 1 B-trees" in
 
     TREE 1 level count | left right sibling | key child key child ... key
     4    1 1     2     | 8    8             | key: stored size 4, filter mask 4, place in each axis 8, and 8 more
+
+Values of variable length lie in global heaps, and HDF5 walks through the objects of a heap when it loads one. If zeros replaced
+its contents, as after a lost sector, the walk does not end, and no signal stops it.
+
+A heap begins with its signature and size. The object with index 0 is the free space up to the end::
+
+    GCOL\1\0\0\0 | size || index, count, 0 | size | value, up to 8 bytes || ... || 0, 0, 0 | size | anything
 """
 
 from __future__ import annotations
 
 from functools import cache, lru_cache, partial
 from math import prod
+from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
-import h5py
 import numpy as np
-import pyarrow as pa
-from h5py import h5a, h5d, h5i, h5p, h5s, h5t, h5z
+from h5py import h5d, h5i, h5z
 
-from recshuf.dataclass import dataclass
 from recshuf.errors import InputError
-from recshuf.formats.hdf5.filters import CHECKSUM_BYTES, list_filters, refuse_unknown_filters
-from recshuf.formats.hdf5.types import (
-    ADDRESS_BYTES,
-    Kind,
-    describe_type,
-    find_chunk,
-    kind_of,
-    measure_element,
-    name_type,
-)
+from recshuf.formats.hdf5.columns import IndexRoot
+from recshuf.formats.hdf5.filters import CHECKSUM_BYTES, ChunkReader, find_pipeline, list_filters
+from recshuf.formats.hdf5.types import ADDRESS_BYTES, find_chunk, measure_element
 from recshuf.storage.reading.objects import ObjectStream
 
 if TYPE_CHECKING:
+    import h5py
     from _typeshed import WriteableBuffer
     from numpy.typing import NDArray
 
+    from recshuf.formats.hdf5.columns import Column
     from recshuf.interfaces import Handle
 
+    _Bytes = NDArray[np.uint8]
 
-ARROW_TYPE = "arrow_type"
-"""Attribute with the Arrow type of values that HDF5 stores as another one."""
+
 _SIZE_KEEPING_FILTERS = {h5z.FILTER_SHUFFLE, h5z.FILTER_FLETCHER32}
 # No filter enlarges a chunk that much, and a reader holds the whole chunk in memory.
 _MOST_GROWTH = 2
 _MOST_EXTRA_BYTES = 64 << 10
 _LEAST_ORDERED = 4
-_CACHE_SLOTS = 521
 _KEPT_NODES = 16
 """Nodes below the root that a `RowGuard` keeps, of some kilobytes each."""
-_SIGNATURE = b"TREE\x01"  # of nodes for chunks
-_HEADER_BYTES = 24
+_NODE_SIGNATURE = b"TREE\x01"  # of nodes for chunks
+_NODE_HEADER_BYTES = 24
 _ENTRIES = 64  # HDF5's default; a node has room for so many children between keys
 _NO_SIBLINGS = b"\xff" * 2 * ADDRESS_BYTES
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A dataset of the record, the same in all files of a run."""
-
-    name: str
-    """Path in the file, without the leading slash; the name of its native field."""
-    kind: Kind
-    type_code: bytes
-    row_shape: tuple[int, ...]
-    """Shape without the first axis."""
-    row_bytes: int
-    """Bytes of a row in the file, without variable-length values."""
-    arrow_type: str | None = None
-
-    @property
-    def tid(self) -> h5t.TypeID:
-        return h5t.decode(self.type_code)
-
-    @property
-    def native_width(self) -> int:
-        """Bytes of a row in a native batch, at least 1 so that rows without bytes can be counted."""
-        return max(self.row_bytes, 1)
-
-    @property
-    def fixed_bytes(self) -> int:
-        """Bytes of a row that do not depend on its value: all of them, or the offset of a variable-length value."""
-        return self.native_width if self.kind is Kind.FIXED else 8
-
-    @property
-    def field(self) -> pa.Field:
-        """The native field, with type and row shape as informative metadata."""
-        metadata = {"hdf5.type": describe_type(self.tid), "hdf5.row_shape": str(self.row_shape)}
-        kind = pa.binary(self.native_width) if self.kind is Kind.FIXED else pa.large_binary()
-        return pa.field(self.name, kind, nullable=False, metadata=metadata)
-
-    @property
-    def lists(self) -> Column:
-        """The column of lists whose items are the rows of this one."""
-        return make_column(h5t.vlen_create(self.tid), self.name, (), self.arrow_type)
-
-    @property
-    def items(self) -> Column:
-        """The column whose rows are the items of lists in this one."""
-        return make_column(self.tid.get_super(), self.name, (), self.arrow_type)
-
-    def name_rows(self) -> str:
-        return f"{name_type(self.tid)}{f' rows of shape {self.row_shape}' if self.row_shape else ''}"
-
-    def holds_same(self, other: Column) -> bool:
-        is_same = self.type_code == other.type_code or self.tid.equal(other.tid)
-        return self.row_shape == other.row_shape and bool(is_same)
-
-
-class IndexRoot(NamedTuple):
-    """Where the root of an index lies in a file."""
-
-    place: int
-    size: int
-    """Bytes of each node."""
-
-
-@dataclass(frozen=True, slots=True)
-class Storage:
-    """The storage of a column in one file."""
-
-    path: str
-    """Path of the dataset without links."""
-    row_count: int
-    chunk_rows: int | None
-    """Rows of a chunk; None without chunks."""
-    chunk_bytes: int
-    """Size of a chunk before compression; 0 without chunks."""
-    stored_bytes: int
-    """Size in the file, without the values of variable-length rows; uncompressed if there is an `index_root`."""
-    begin: int | None
-    """Place in the file where the rows begin, if that is known."""
-    index_root: IndexRoot | None
-    """The root of the index of chunks, if the index is read and checked with the rows."""
-
-
-def read_column(dataset: h5d.DatasetID, name: str) -> Column:
-    noted = None
-    if h5a.exists(dataset, ARROW_TYPE.encode()):
-        noted = h5py.Dataset(dataset).attrs[ARROW_TYPE]
-    arrow_type = noted if isinstance(noted, str) else None
-    return make_column(dataset.get_type().copy(), name, tuple(dataset.shape[1:]), arrow_type)
-
-
-def make_column(
-    tid: h5t.TypeID, name: str, row_shape: tuple[int, ...], arrow_type: str | None = None
-) -> Column:
-    return Column(name, kind_of(tid), tid.encode(), row_shape, prod(row_shape) * tid.get_size(), arrow_type)
-
-
-def read_storage(dataset: h5d.DatasetID, path: str, index_root: IndexRoot | None = None) -> Storage:
-    """Return the storage of a dataset with a first axis; reads its index of chunks, unless it is given its root."""
-    chunk = find_chunk(dataset)
-    item_bytes = dataset.get_type().get_size()
-    chunk_bytes = prod(chunk) * item_bytes if chunk else 0
-    chunk_rows = chunk[0] if chunk else None
-    if index_root is None:
-        begin, stored_bytes = dataset.get_offset(), dataset.get_storage_size()
-    else:
-        # A dataset gets its index just before its first chunk.
-        begin, stored_bytes = index_root.place, prod(dataset.shape) * item_bytes
-    return Storage(path, dataset.shape[0], chunk_rows, chunk_bytes, stored_bytes, begin, index_root)
-
-
-def open_dataset(file: h5py.File, path: str, cache_bytes: int) -> h5d.DatasetID:
-    """Open a dataset with a chunk cache of so many bytes, which evicts fully used chunks first."""
-    plist = h5p.create(h5p.DATASET_ACCESS)
-    plist.set_chunk_cache(_CACHE_SLOTS, cache_bytes, 1.0)
-    return h5d.open(file.id, path.encode(), plist)
-
-
-def select_rows(
-    dataset: h5d.DatasetID, start: int, row_count: int, row_shape: tuple[int, ...]
-) -> tuple[h5s.SpaceID, h5s.SpaceID]:
-    """Return the dataspaces, in memory and in the file, of `row_count` rows from `start` on."""
-    shape = (row_count, *row_shape)
-    in_file = dataset.get_space()
-    in_file.select_hyperslab((start, *(0 for _ in row_shape)), shape)
-    return h5s.create_simple(shape), in_file
-
-
-def read_pointers(dataset: h5d.DatasetID, start: int, count: int) -> NDArray[np.int64]:
-    values = np.zeros(count, np.int64)
-    dataset.read(*select_rows(dataset, start, count, ()), values, h5t.NATIVE_INT64)
-    return values
-
-
-def check_access(dataset: h5d.DatasetID, path: str, name: str) -> None:
-    """Raise `InputError` if the values of a dataset lie in other files or need a filter that is not installed."""
-    plist = dataset.get_create_plist()
-    is_virtual = plist.get_layout() == h5d.VIRTUAL
-    if is_virtual or plist.get_external_count() > 0:
-        problem = f"{'virtual datasets read' if is_virtual else 'external storage reads'} other files"
-        raise InputError(name, problem, place=f"dataset {path!r}", remedy="make a copy of the data")
-    refuse_unknown_filters(plist, name, f"dataset {path!r}")
+_HEAP_SIGNATURE = b"GCOL\x01\0\0\0"
+_SMALLEST_BYTES = 4096
+_HEAP_HEADER_BYTES = 16
+"""Those of a heap, and of an object in it."""
+_read_header = Struct("<H6xQ").unpack_from
+SMALL_FILE_BYTES = 4 << 20
+"""Largest file whose heaps are all checked when it is opened."""
+_REFERENCE_BYTES = 16
+"""Bytes of a reference: a length of 4, an address of 8, and an index of 4."""
+_STEP_ROWS = 1 << 16
+_HEAP_EXTRA_BYTES = 1 << 20
+"""Most bytes of a heap beyond its largest value."""
 
 
 class _Node(NamedTuple):
@@ -216,17 +86,17 @@ class _Node(NamedTuple):
 
 def _parse_node(content: memoryview) -> _Node | None:
     """Return a node; None if the bytes are none. Other damage is not noticed."""
-    if content[: len(_SIGNATURE)] != _SIGNATURE:
+    if content[: len(_NODE_SIGNATURE)] != _NODE_SIGNATURE:
         return None
-    key_bytes, rest = divmod(len(content) - _HEADER_BYTES - _ENTRIES * ADDRESS_BYTES, _ENTRIES + 1)
+    key_bytes, rest = divmod(len(content) - _NODE_HEADER_BYTES - _ENTRIES * ADDRESS_BYTES, _ENTRIES + 1)
     axes, odd = divmod(key_bytes - 8, 8)
     if rest or odd or axes < 1:
         return None
     kind = [("size", "<u4"), ("mask", "<u4"), ("offset", "<u8", (axes,)), ("child", "<u8")]
     used = min(_ENTRIES, int.from_bytes(content[6:8], "little"))
     padded = b"".join((content, bytes(ADDRESS_BYTES)))
-    entries = np.frombuffer(padded, kind, used + 1, _HEADER_BYTES)
-    return _Node(content[5], content[8:_HEADER_BYTES] == _NO_SIBLINGS, entries)
+    entries = np.frombuffer(padded, kind, used + 1, _NODE_HEADER_BYTES)
+    return _Node(content[5], content[8:_NODE_HEADER_BYTES] == _NO_SIBLINGS, entries)
 
 
 class _FoundRoot(Exception):  # noqa: N818 # no error
@@ -368,3 +238,113 @@ def _load_node(content: Handle, size: int, place: int, level: int | None = None)
     if node is None or level not in (None, node.level):
         raise ValueError(f"the node of an index at byte {place} is damaged")
     return node
+
+
+def check_small_file(file: Handle) -> None:
+    """Raise `ValueError` if a heap of a small file is damaged.
+
+    This is the only way to check heaps of attributes: HDF5 does not expose their references.
+    """
+    file_bytes = file.stamp.size
+    content = file.read_at(0, file_bytes) if file_bytes <= SMALL_FILE_BYTES else b""
+    place = content.find(_HEAP_SIGNATURE)
+    while place >= 0:
+        place = content.find(_HEAP_SIGNATURE, place + _check_heap(file, place, file_bytes))
+
+
+def _check_heap(file: Handle, place: int, most_bytes: int) -> int:
+    """Return the size of a heap; raise `ValueError` if it is damaged, has more bytes, or a walk through it does not end."""
+    left = file.stamp.size - place
+    heap = file.read_at(place, _SMALLEST_BYTES) if place >= 0 and left >= _SMALLEST_BYTES else b""
+    size = int.from_bytes(heap[8:_HEAP_HEADER_BYTES], "little")
+    if not heap.startswith(_HEAP_SIGNATURE) or not _SMALLEST_BYTES <= size <= left:
+        raise _damage(place)
+    if size > most_bytes:
+        raise ValueError(f"a heap has {size} bytes, more than the {most_bytes} that fit")
+    if size > _SMALLEST_BYTES:
+        heap = file.read_at(place, size)
+    at = _HEAP_HEADER_BYTES
+    while at <= size - _HEAP_HEADER_BYTES:
+        index, value_bytes = _read_header(heap, at)
+        if index:
+            at += _HEAP_HEADER_BYTES + (value_bytes + 7 & -8)
+        elif value_bytes and value_bytes % 8 == 0:  # else HDF5 skips free space byte by byte
+            at += value_bytes
+        else:
+            raise _damage(place)
+    if at > size:
+        raise _damage(place)
+    return size
+
+
+def _damage(place: int) -> ValueError:
+    return ValueError(f"the heap of variable-length values at byte {place} is damaged")
+
+
+class SizeLimit(NamedTuple):
+    """The longest record or variable-length value that is accepted."""
+
+    max_bytes: int
+    option: str
+
+    def check(self, sizes: NDArray[np.int64], first_row: int, path: str, name: str) -> None:
+        if sizes.max() > self.max_bytes:
+            row = int(sizes.argmax())
+            problem = f"{sizes[row]} bytes are more than the {self.max_bytes} allowed"
+            place = f"row {first_row + row} of dataset {path!r}"
+            raise InputError(name, problem, place=place, remedy=f"raise {self.option}")
+
+
+class ValueGuard:
+    """Checks the variable-length values of a dataset.
+
+    References that cannot be read are not checked: in datasets with filters other than HDF5's own, in dataset headers, and
+    in files with unusual address sizes.
+    """
+
+    def __init__(
+        self, file: h5py.File, content: Handle, dataset: h5d.DatasetID, column: Column, name: str
+    ) -> None:
+        self._content = content
+        self._base = int(file.userblock_size)
+        self._name = name
+        self._label = column.name
+        self._row_bytes, self._references = measure_element(column.tid)
+        self._checked = 0
+        self._chunks: ChunkReader | None = None
+        self._offset: int | None = None
+        if file.id.get_create_plist().get_sizes()[0] != ADDRESS_BYTES:
+            return
+        if find_chunk(dataset) is None:
+            self._offset = dataset.get_offset()
+        elif pipeline := find_pipeline(dataset, self._row_bytes):
+            self._chunks = ChunkReader(dataset, pipeline, keeps=True)
+
+    def check(self, start: int, stop: int, limit: SizeLimit) -> None:
+        for low in range(start, stop, _STEP_ROWS):
+            raw = self._read(low, min(low + _STEP_ROWS, stop))
+            if raw is None:
+                continue
+            rows = raw.reshape(-1, self._row_bytes)
+            for place, item_bytes in self._references:
+                self._check_references(rows[:, place : place + _REFERENCE_BYTES], item_bytes, low, limit)
+
+    def _check_references(self, references: _Bytes, item_bytes: int, start: int, limit: SizeLimit) -> None:
+        lengths = references[:, :4].copy().view("<u4")[:, 0].astype(np.int64) * item_bytes
+        addresses = references[:, 4:12].copy().view("<i8")[:, 0]
+        lengths[addresses == 0] = 0  # no value
+        limit.check(lengths, start, self._label, self._name)
+        if self._content.stamp.size > SMALL_FILE_BYTES:
+            unseen = (addresses != 0) & (addresses != self._checked)
+            for place in np.unique(addresses[unseen] + self._base).tolist():
+                _check_heap(self._content, place, limit.max_bytes + _HEAP_EXTRA_BYTES)
+            self._checked = int(addresses[-1])  # the last heap, which the next rows may begin with
+
+    def _read(self, start: int, stop: int) -> _Bytes | None:
+        if self._chunks is not None:
+            return self._chunks.read(start, stop)
+        if self._offset is None:
+            return None
+        size = (stop - start) * self._row_bytes
+        raw = self._content.read_at(self._offset + start * self._row_bytes, size)
+        return np.frombuffer(raw, np.uint8) if len(raw) == size else None

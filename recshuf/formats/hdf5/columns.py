@@ -1,27 +1,187 @@
-"""One type for datasets whose types differ between inputs: texts of other lengths, numbers of another width or byte order."""
+"""Datasets of the record: type, field in native batches, storage in a file.
+
+Those whose types differ between inputs get one type: texts of other lengths, numbers of another width or byte order.
+"""
 
 from __future__ import annotations
 
+from math import prod
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import h5py
 import numpy as np
-from h5py import h5t
+import pyarrow as pa
+from h5py import h5a, h5d, h5p, h5s, h5t
 
-from recshuf.formats.hdf5.storage import Column, make_column
-from recshuf.formats.hdf5.types import BadValueError, Kind, find_dtype, strip_texts, wrap_rows
+from recshuf.dataclass import dataclass
+from recshuf.errors import InputError
+from recshuf.formats.hdf5.filters import refuse_unknown_filters
+from recshuf.formats.hdf5.types import (
+    BadValueError,
+    Kind,
+    describe_type,
+    find_chunk,
+    find_dtype,
+    kind_of,
+    name_type,
+    strip_texts,
+    wrap_rows,
+)
 from recshuf.records.arrays import view_bytes, view_offsets, wrap_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import pyarrow as pa
     from numpy.typing import NDArray
 
 
+ARROW_TYPE = "arrow_type"
+"""Attribute with the Arrow type of values that HDF5 stores as another one."""
+_CACHE_SLOTS = 521
 _NUMBERS = {h5t.INTEGER, h5t.FLOAT}
 _WIDEST_BYTES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A dataset of the record, the same in all files of a run."""
+
+    name: str
+    """Path in the file, without the leading slash; the name of its native field."""
+    kind: Kind
+    type_code: bytes
+    row_shape: tuple[int, ...]
+    """Shape without the first axis."""
+    row_bytes: int
+    """Bytes of a row in the file, without variable-length values."""
+    arrow_type: str | None = None
+
+    @property
+    def tid(self) -> h5t.TypeID:
+        return h5t.decode(self.type_code)
+
+    @property
+    def native_width(self) -> int:
+        """Bytes of a row in a native batch, at least 1 so that rows without bytes can be counted."""
+        return max(self.row_bytes, 1)
+
+    @property
+    def fixed_bytes(self) -> int:
+        """Bytes of a row that do not depend on its value: all of them, or the offset of a variable-length value."""
+        return self.native_width if self.kind is Kind.FIXED else 8
+
+    @property
+    def field(self) -> pa.Field:
+        """The native field, with type and row shape as informative metadata."""
+        metadata = {"hdf5.type": describe_type(self.tid), "hdf5.row_shape": str(self.row_shape)}
+        kind = pa.binary(self.native_width) if self.kind is Kind.FIXED else pa.large_binary()
+        return pa.field(self.name, kind, nullable=False, metadata=metadata)
+
+    @property
+    def lists(self) -> Column:
+        """The column of lists whose items are the rows of this one."""
+        return make_column(h5t.vlen_create(self.tid), self.name, (), self.arrow_type)
+
+    @property
+    def items(self) -> Column:
+        """The column whose rows are the items of lists in this one."""
+        return make_column(self.tid.get_super(), self.name, (), self.arrow_type)
+
+    def name_rows(self) -> str:
+        return f"{name_type(self.tid)}{f' rows of shape {self.row_shape}' if self.row_shape else ''}"
+
+    def holds_same(self, other: Column) -> bool:
+        is_same = self.type_code == other.type_code or self.tid.equal(other.tid)
+        return self.row_shape == other.row_shape and bool(is_same)
+
+
+class IndexRoot(NamedTuple):
+    """Where the root of an index lies in a file."""
+
+    place: int
+    size: int
+    """Bytes of each node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """The storage of a column in one file."""
+
+    path: str
+    """Path of the dataset without links."""
+    row_count: int
+    chunk_rows: int | None
+    """Rows of a chunk; None without chunks."""
+    chunk_bytes: int
+    """Size of a chunk before compression; 0 without chunks."""
+    stored_bytes: int
+    """Size in the file, without the values of variable-length rows; uncompressed if there is an `index_root`."""
+    begin: int | None
+    """Place in the file where the rows begin, if that is known."""
+    index_root: IndexRoot | None
+    """The root of the index of chunks, if the index is read and checked with the rows."""
+
+
+def read_column(dataset: h5d.DatasetID, name: str) -> Column:
+    noted = None
+    if h5a.exists(dataset, ARROW_TYPE.encode()):
+        noted = h5py.Dataset(dataset).attrs[ARROW_TYPE]
+    arrow_type = noted if isinstance(noted, str) else None
+    return make_column(dataset.get_type().copy(), name, tuple(dataset.shape[1:]), arrow_type)
+
+
+def make_column(
+    tid: h5t.TypeID, name: str, row_shape: tuple[int, ...], arrow_type: str | None = None
+) -> Column:
+    return Column(name, kind_of(tid), tid.encode(), row_shape, prod(row_shape) * tid.get_size(), arrow_type)
+
+
+def read_storage(dataset: h5d.DatasetID, path: str, index_root: IndexRoot | None = None) -> Storage:
+    """Return the storage of a dataset with a first axis; reads its index of chunks, unless it is given its root."""
+    chunk = find_chunk(dataset)
+    item_bytes = dataset.get_type().get_size()
+    chunk_bytes = prod(chunk) * item_bytes if chunk else 0
+    chunk_rows = chunk[0] if chunk else None
+    if index_root is None:
+        begin, stored_bytes = dataset.get_offset(), dataset.get_storage_size()
+    else:
+        # A dataset gets its index just before its first chunk.
+        begin, stored_bytes = index_root.place, prod(dataset.shape) * item_bytes
+    return Storage(path, dataset.shape[0], chunk_rows, chunk_bytes, stored_bytes, begin, index_root)
+
+
+def open_dataset(file: h5py.File, path: str, cache_bytes: int) -> h5d.DatasetID:
+    """Open a dataset with a chunk cache of so many bytes, which evicts fully used chunks first."""
+    plist = h5p.create(h5p.DATASET_ACCESS)
+    plist.set_chunk_cache(_CACHE_SLOTS, cache_bytes, 1.0)
+    return h5d.open(file.id, path.encode(), plist)
+
+
+def select_rows(
+    dataset: h5d.DatasetID, start: int, row_count: int, row_shape: tuple[int, ...]
+) -> tuple[h5s.SpaceID, h5s.SpaceID]:
+    """Return the dataspaces, in memory and in the file, of `row_count` rows from `start` on."""
+    shape = (row_count, *row_shape)
+    in_file = dataset.get_space()
+    in_file.select_hyperslab((start, *(0 for _ in row_shape)), shape)
+    return h5s.create_simple(shape), in_file
+
+
+def read_pointers(dataset: h5d.DatasetID, start: int, count: int) -> NDArray[np.int64]:
+    values = np.zeros(count, np.int64)
+    dataset.read(*select_rows(dataset, start, count, ()), values, h5t.NATIVE_INT64)
+    return values
+
+
+def check_access(dataset: h5d.DatasetID, path: str, name: str) -> None:
+    """Raise `InputError` if the values of a dataset lie in other files or need a filter that is not installed."""
+    plist = dataset.get_create_plist()
+    is_virtual = plist.get_layout() == h5d.VIRTUAL
+    if is_virtual or plist.get_external_count() > 0:
+        problem = f"{'virtual datasets read' if is_virtual else 'external storage reads'} other files"
+        raise InputError(name, problem, place=f"dataset {path!r}", remedy="make a copy of the data")
+    refuse_unknown_filters(plist, name, f"dataset {path!r}")
 
 
 def unite_columns(columns: Sequence[Column], *, widens: bool) -> Column | None:

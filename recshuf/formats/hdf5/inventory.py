@@ -31,10 +31,12 @@ from recshuf.formats.hdf5.roles import (
     Matrix,
     find_commonest,
     find_roles,
+    list_others,
 )
-from recshuf.formats.hdf5.signs import check_lengths, refuse_parts
+from recshuf.formats.hdf5.signs import check_independent, check_lengths, refuse_parts
 from recshuf.formats.hdf5.types import Kind, find_copy_obstacle, find_obstacle, name_type
-from recshuf.formats.options import DATASETS
+from recshuf.formats.options import DATASETS, KEEP_OTHERS, OTHERS
+from recshuf.records.arrays import dotted, unknown_column
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -132,6 +134,37 @@ class Inventory:
     def pointers(self) -> list[Storage]:
         """What says where the lists of a dataset begin, for each that has such lists."""
         return [each.lists.pointers for each in self.datasets if each.lists]
+
+
+def choose_datasets(contents: Contents, options: ReadOptions) -> ReadOptions:
+    """Return options that name the datasets of the record and the copies, by the first input, unless all with a first axis are of it."""
+    datasets = DATASETS.of(options)
+    if options.field is not None:
+        if datasets is None or any("*" in name for name in datasets):
+            datasets = tuple(contents.arrays if datasets is None else find_records(contents, options))
+        wanted, paths = f"{dotted(options.field)}.", {name: f"{dotted(name)}." for name in datasets}
+        chosen = [name for name, path in paths.items() if path.startswith(wanted) or wanted.startswith(path)]
+        if not chosen:
+            raise unknown_column(options.field, datasets)
+        return options.found({DATASETS: tuple(chosen), KEEP_OTHERS: False})
+    if not KEEP_OTHERS.of(options):
+        if datasets is not None or not options.refuses_foreign or not (roles := find_roles(contents)).copies:
+            return options
+        check_lengths(contents, {path: path for path in contents.arrays if path in roles.rows})
+    elif OTHERS.of(options) is not None:
+        return options
+    else:
+        roles = find_roles(contents)
+    check_objects(contents, copies_nulls=True)
+    if datasets is None:
+        datasets = tuple(find_commonest(contents, contents.arrays))
+        if options.refuses_foreign and not roles.rows:
+            refuse_parts(contents, datasets)
+    options = options.found({DATASETS: datasets, KEEP_OTHERS: True})
+    records = tuple(dict.fromkeys(find_records(contents, options).values()))
+    others = list_others(contents, records)
+    check_independent(contents, records, others, roles)
+    return options.found({DATASETS: records, OTHERS: others})
 
 
 def find_records(contents: Contents, options: ReadOptions) -> dict[str, str]:

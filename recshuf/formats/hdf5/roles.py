@@ -57,6 +57,8 @@ _FRAMES = {
 """Datasets with a row for each record in a group of pandas, by its `pandas_type`."""
 # PyTables keeps its indexes under such names, and more of them than the table has datasets; pandas keeps categories so.
 _HIDDEN = re.compile(r"(^|/)(_[pi]_|meta/[^/]+/meta/)")
+_INDEX = re.compile(r"((?:.*?/)?)_i_([^/]+)")
+"""Path of what PyTables keeps about a table: the folder and the name of the table."""
 
 
 class Matrix(NamedTuple):
@@ -253,3 +255,27 @@ def find_commonest(contents: Contents, paths: Iterable[str]) -> list[str]:
 def is_hidden(path: str) -> bool:
     """Tell whether PyTables or pandas keeps something for itself at a path."""
     return _HIDDEN.search(path) is not None
+
+
+def drop_indexes(contents: Contents, records: Iterable[str]) -> dict[str, str]:
+    """Drop what PyTables keeps about the order of the records, and return a sentence about each by its path."""
+    tables, dropped = {*records}, {}
+    for path in contents.groups:
+        table = find_table(path)
+        if table in tables and _INDEX.fullmatch(path):
+            note = f"group {path!r}: left out, because it indexes the former order of {table!r}"
+            dropped[path] = f"{contents.name}: {note}"
+    for paths in (contents.order, contents.groups, contents.arrays):
+        paths[:] = [path for path in paths if find_table(path) not in tables]
+    return dropped
+
+
+def find_table(path: str) -> str | None:
+    """Return the path of the table that PyTables describes at a path; None if there is none."""
+    parts = _INDEX.match(path)
+    return parts and parts[1] + parts[2]
+
+
+def list_others(contents: Contents, records: Iterable[str]) -> tuple[str, ...]:
+    taken, every = {*records}, (*contents.arrays, *contents.nulls)
+    return tuple(path for path in every if path not in taken and find_table(path) not in taken)

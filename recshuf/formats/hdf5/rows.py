@@ -31,6 +31,12 @@ if TYPE_CHECKING:
 
 
 _FIRST_ROWS = 64
+_MOST_BLOCKS = 4
+"""Most blocks of a fragment, to let it begin and end with a chunk."""
+_VARIABLE_COPIES = 4
+"""Copies of variable-length values: in the library, as Python objects, in Arrow, and one for peaks."""
+_CHUNK_COPIES = 3
+"""Copies of a chunk: stored, inflated in pieces, and joined."""
 
 
 class RowReader:
@@ -226,3 +232,56 @@ class RowFragment(Fragment):
             yield from cut_batch(batch, self._reader.name, start, limits)
             start += batch.num_rows
             rows = min(2 * rows, max(1, self._batch_bytes * batch.num_rows // max(1, batch.nbytes)))
+
+
+def list_fragments(
+    inventory: Inventory, schema: pa.Schema, block_bytes: int, limit: SizeLimit
+) -> Iterator[RowFragment]:
+    if inventory.row_count == 0:
+        return
+    _check_limits(inventory, limit)
+    rows = _rows_of_fragment(inventory, block_bytes)
+    reader = RowReader(inventory, schema, _find_cached(inventory, rows))
+    for start in range(0, inventory.row_count, rows):
+        yield RowFragment(reader, start, min(start + rows, inventory.row_count), block_bytes, limit)
+
+
+def _check_limits(inventory: Inventory, limit: SizeLimit) -> None:
+    sizes = [("row 0", "record", inventory.fixed_bytes)]
+    storages = [*(each.storage for each in inventory.datasets), *inventory.pointers]
+    sizes += [(f"dataset {each.path!r}", "chunk", each.chunk_bytes) for each in storages]
+    for place, what, byte_count in sizes:
+        if byte_count > limit.max_bytes:
+            problem = f"a {what} has {byte_count} bytes, more than the {limit.max_bytes} allowed"
+            raise InputError(inventory.name, problem, place=place, remedy=f"raise {limit.option}")
+
+
+def _rows_of_fragment(inventory: Inventory, block_bytes: int) -> int:
+    """Return the rows of a fragment.
+
+    Fragments end with a chunk of the heaviest dataset, so that its chunks are inflated once. If such a chunk is far larger
+    than a block, they do not, and the chunk is kept between reads.
+    """
+    # Or the average if it varies.
+    record_bytes = max(1, inventory.native_bytes // max(1, inventory.row_count))
+    rows = max(1, block_bytes // record_bytes)
+    _, chunk_rows = max((each.column.row_bytes, each.storage.chunk_rows or 1) for each in inventory.datasets)
+    if chunk_rows * record_bytes > _MOST_BLOCKS * block_bytes:
+        return rows
+    return max(1, rows // chunk_rows) * chunk_rows
+
+
+def _find_cached(inventory: Inventory, rows: int) -> list[bool]:
+    """Tell for which datasets a chunk is kept between reads: those whose chunks span fragments."""
+    chunk_rows = [each.storage.chunk_rows for each in inventory.datasets]
+    return [each is not None and (not inventory.is_fixed or rows % each > 0) for each in chunk_rows]
+
+
+def count_reading_bytes(inventory: Inventory, block_bytes: int) -> int:
+    rows = _rows_of_fragment(inventory, block_bytes)
+    fixed = rows * (inventory.fixed_bytes + 2 * inventory.changed_bytes)
+    variable = _VARIABLE_COPIES * block_bytes if inventory.variable_bytes else 0
+    chunks = [each.storage.chunk_bytes for each in inventory.datasets]
+    kept = sum(size for size, keep in zip(chunks, _find_cached(inventory, rows), strict=True) if keep)
+    kept += sum(each.chunk_bytes for each in inventory.pointers)
+    return fixed + variable + kept + _CHUNK_COPIES * max(chunks)

@@ -1,52 +1,78 @@
-"""All inputs of a run, looked into once and read as native batches."""
+"""All inputs of a run, looked into once and read as native batches; and what they hold beside their records.
+
+That is what every shard repeats: other datasets, attributes, scalars, and lists of the names of labels.
+"""
 
 from __future__ import annotations
 
 import gc
+import re
+from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from math import prod
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
-from h5py import h5t
+import xxhash
+from h5py import h5, h5a, h5d, h5o, h5s, h5t
 
 from recshuf.errors import InputError
-from recshuf.formats.hdf5.beside import Copies, check_same, describe_choice, drop_indexes, list_others
-from recshuf.formats.hdf5.contents import check_objects, looking_into
+from recshuf.formats.hdf5.columns import read_column, read_storage
+from recshuf.formats.hdf5.contents import content_of, looking_into, reading
 from recshuf.formats.hdf5.decoder import Hdf5ValueReader, RowDecoder
-from recshuf.formats.hdf5.guards import SizeLimit
+from recshuf.formats.hdf5.guards import SizeLimit, ValueGuard
 from recshuf.formats.hdf5.inventory import (
     Inventory,
     check_scalars,
+    choose_datasets,
     find_records,
+    find_scalar_obstacle,
     read_inventory,
     refuse_changed_types,
     unite_inventories,
 )
-from recshuf.formats.hdf5.roles import find_commonest, find_roles
-from recshuf.formats.hdf5.rows import RowFragment, RowReader
-from recshuf.formats.hdf5.signs import check_independent, check_lengths, describe_doubt, refuse_parts
-from recshuf.formats.hdf5.template import ImageCopier
+from recshuf.formats.hdf5.roles import (
+    SAME_VARIABLES,
+    SHAPE,
+    drop_indexes,
+    explain_storage,
+    find_table,
+    is_of_variables,
+    list_others,
+)
+from recshuf.formats.hdf5.rows import count_reading_bytes, list_fragments
+from recshuf.formats.hdf5.signs import LEAVE_OUT, describe_doubt
+from recshuf.formats.hdf5.template import BOOKKEEPING, ImageCopier, make_buffer, read_pieces
+from recshuf.formats.hdf5.types import (
+    Kind,
+    describe_type,
+    find_copy_obstacle,
+    find_dtype,
+    holds_variable_length,
+)
+from recshuf.formats.meaning import Weight, describe, is_counted, weigh
 from recshuf.formats.metadata import MetadataUnion
-from recshuf.formats.options import DATASETS, KEEP_OTHERS, OTHERS
-from recshuf.interfaces import Decoder, Fragment, InputSummary, Source
-from recshuf.records.arrays import dotted, unknown_column
+from recshuf.formats.options import DATASETS, KEEP_OTHERS, OTHERS, shorten
+from recshuf.interfaces import Decoder, Fragment, InputSummary, MetadataKey, Source
 from recshuf.storage.reading.objects import look_ahead
 from recshuf.storage.reading.read_ahead import UNIT_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
 
     from recshuf.formats.hdf5.contents import Contents
     from recshuf.formats.hdf5.template import Layout
     from recshuf.interfaces import InputFile, ReadOptions, ValueReader
 
 
-_MOST_BLOCKS = 4
-"""Most blocks of a fragment, to let it begin and end with a chunk."""
-_VARIABLE_COPIES = 4
-"""Copies of variable-length values: in the library, as Python objects, in Arrow, and one for peaks."""
-_CHUNK_COPIES = 3
-"""Copies of a chunk: stored, inflated in pieces, and joined."""
+_SHARE = 8
+"""Share of the memory limit that the copies may have: the image of a shard, with copies of it, takes several times that."""
+_NO_LIMIT = 1 << 62
+_LIST_OF_TEXTS = re.compile(r"(variable-length string|\|S\d+) \(\d+,\) ")
+"""Beginning of the hash of a list of strings."""
 
 
 class Hdf5Source(Source):
@@ -62,18 +88,18 @@ class Hdf5Source(Source):
         union = MetadataUnion(is_lenient=options.first_metadata)
         with looking_into(inputs[0]) as contents:
             is_doubted = options.refuses_foreign and DATASETS.of(options) is None and options.field is None
-            options = _choose_datasets(contents, options)
+            options = choose_datasets(contents, options)
             records = find_records(contents, options)
             lenient = DATASETS.of(options) is not None and not KEEP_OTHERS.of(options)
             check_scalars(contents, lenient=lenient)
-            notes = describe_choice(options, contents.name)
+            notes = _describe_choice(options, contents.name)
             if KEEP_OTHERS.of(options):
                 self.options = options
-                self.repeated = Copies(contents, options).hash_others(records.values())
+                self.repeated = _Copies(contents, options).hash_others(records.values())
                 notes |= drop_indexes(contents, records.values())
             first = read_inventory(contents, inputs[0], records)
             if options.field is None:
-                said = Copies(contents, options).read_metadata(records)
+                said = _Copies(contents, options).read_metadata(records)
                 union.add(0, contents.name, said, origin=inputs[0])
             rest = self._look_into_others(inputs, options, union)
             self._inventories = unite_inventories([first, *rest], widens=options.widens)
@@ -81,7 +107,7 @@ class Hdf5Source(Source):
             left_out = {*contents.arrays} - {*records.values()} if lenient else set()
             values = metadata.values
             if options.field is None and left_out:  # groups of left-out datasets are copied, too
-                values = {**Copies(contents, options).read_metadata(records, is_whole=True), **values}
+                values = {**_Copies(contents, options).read_metadata(records, is_whole=True), **values}
             written = {key: text for key, text in values.items() if left_out.isdisjoint(key.path)}
             taken = {key: file for key, file in taken.items() if key in written}
             row_count = sum(each.row_count for each in self._inventories)
@@ -96,7 +122,7 @@ class Hdf5Source(Source):
         for path, file in wholes.items():
             if path in self.repeated:
                 with looking_into(file) as contents:
-                    self.repeated = {**self.repeated, path: Copies(contents, options).hash(path)}
+                    self.repeated = {**self.repeated, path: _Copies(contents, options).hash(path)}
         self.schema = pa.schema([column.field for column in self._inventories[0].columns])
         self.inputs = tuple(
             InputSummary(each.name, each.stamp.size, each.row_count, True, each.native_bytes)
@@ -111,10 +137,10 @@ class Hdf5Source(Source):
         ahead = look_ahead(inputs[1:], head_bytes=UNIT_BYTES, tail_bytes=UNIT_BYTES)
         for index, input_file in enumerate(ahead, 1):
             with looking_into(input_file) as contents:
-                records, copies = find_records(contents, options), Copies(contents, options)
+                records, copies = find_records(contents, options), _Copies(contents, options)
                 if KEEP_OTHERS.of(options):
                     hashes = copies.hash_others(records.values())
-                    check_same(union, hashes, self.repeated, inputs[0].name, contents.name)
+                    _check_same(union, hashes, self.repeated, inputs[0].name, contents.name)
                 inventories.append(read_inventory(contents, input_file, records))
                 if options.field is None and inventories[-1].row_count:
                     union.add(index, contents.name, copies.read_metadata(records), origin=input_file)
@@ -127,23 +153,15 @@ class Hdf5Source(Source):
         return self._layout
 
     def fragments(self, input_index: int, block_bytes: int, max_record_bytes: int) -> Iterator[Fragment]:
-        inventory = self._inventories[input_index]
-        if inventory.row_count == 0:
-            return
         limit = SizeLimit(max_record_bytes, self._name_limit(max_record_bytes))
-        _check_limits(inventory, limit)
-        rows = _rows_of_fragment(inventory, block_bytes)
-        reader = RowReader(inventory, self.schema, _find_cached(inventory, rows))
-        for start in range(0, inventory.row_count, rows):
-            stop = min(start + rows, inventory.row_count)
-            yield RowFragment(reader, start, stop, block_bytes, limit)
+        yield from list_fragments(self._inventories[input_index], self.schema, block_bytes, limit)
 
     def skips_fragments(self, input_index: int) -> bool:  # noqa: ARG002 # all inputs are alike
         return True
 
     def reading_bytes(self, block_bytes: int) -> int:
         """Return the memory of a fragment, of the chunks kept between reads, and of the chunk being inflated."""
-        return max(_reading_bytes(each, block_bytes) for each in self._inventories)
+        return max(count_reading_bytes(each, block_bytes) for each in self._inventories)
 
     def decoder(self) -> Decoder:
         return RowDecoder(self._inventories[0].columns, [each.name for each in self._inventories])
@@ -151,37 +169,6 @@ class Hdf5Source(Source):
     def value_reader(self, paths: Sequence[str]) -> ValueReader:
         names = [each.name for each in self._inventories]
         return Hdf5ValueReader(self._inventories[0].columns, names, paths)
-
-
-def _choose_datasets(contents: Contents, options: ReadOptions) -> ReadOptions:
-    """Return options that name the datasets of the record and the copies, by the first input, unless all with a first axis are of it."""
-    datasets = DATASETS.of(options)
-    if options.field is not None:
-        if datasets is None or any("*" in name for name in datasets):
-            datasets = tuple(contents.arrays if datasets is None else find_records(contents, options))
-        wanted, paths = f"{dotted(options.field)}.", {name: f"{dotted(name)}." for name in datasets}
-        chosen = [name for name, path in paths.items() if path.startswith(wanted) or wanted.startswith(path)]
-        if not chosen:
-            raise unknown_column(options.field, datasets)
-        return options.found({DATASETS: tuple(chosen), KEEP_OTHERS: False})
-    if not KEEP_OTHERS.of(options):
-        if datasets is not None or not options.refuses_foreign or not (roles := find_roles(contents)).copies:
-            return options
-        check_lengths(contents, {path: path for path in contents.arrays if path in roles.rows})
-    elif OTHERS.of(options) is not None:
-        return options
-    else:
-        roles = find_roles(contents)
-    check_objects(contents, copies_nulls=True)
-    if datasets is None:
-        datasets = tuple(find_commonest(contents, contents.arrays))
-        if options.refuses_foreign and not roles.rows:
-            refuse_parts(contents, datasets)
-    options = options.found({DATASETS: datasets, KEEP_OTHERS: True})
-    records = tuple(dict.fromkeys(find_records(contents, options).values()))
-    others = list_others(contents, records)
-    check_independent(contents, records, others, roles)
-    return options.found({DATASETS: records, OTHERS: others})
 
 
 def _find_changed_types(inventories: Sequence[Inventory]) -> dict[str, h5t.TypeID]:
@@ -196,42 +183,207 @@ def _find_changed_types(inventories: Sequence[Inventory]) -> dict[str, h5t.TypeI
     return types
 
 
-def _check_limits(inventory: Inventory, limit: SizeLimit) -> None:
-    sizes = [("row 0", "record", inventory.fixed_bytes)]
-    storages = [*(each.storage for each in inventory.datasets), *inventory.pointers]
-    sizes += [(f"dataset {each.path!r}", "chunk", each.chunk_bytes) for each in storages]
-    for place, what, byte_count in sizes:
-        if byte_count > limit.max_bytes:
-            problem = f"a {what} has {byte_count} bytes, more than the {limit.max_bytes} allowed"
-            raise InputError(inventory.name, problem, place=place, remedy=f"raise {limit.option}")
+def _describe_choice(options: ReadOptions, name: str) -> dict[str, str]:
+    """Return a sentence about the datasets of the record and the others, by the path of what it is about."""
+    datasets, others = DATASETS.of(options), OTHERS.of(options)
+    if not others or not datasets:
+        return {}
+    by_use = sorted(others, key=lambda path: find_table(path) is not None)
+    shuffled, copied = shorten(datasets), shorten(by_use)
+    return {"": f"{name}: shuffled are the rows of {shuffled}; copied unchanged are {copied}"}
 
 
-def _rows_of_fragment(inventory: Inventory, block_bytes: int) -> int:
-    """Return the rows of a fragment.
+class _Copies:
+    """Reads what every shard repeats of an open file, as long as all of it fits the memory for that."""
 
-    Fragments end with a chunk of the heaviest dataset, so that its chunks are inflated once. If such a chunk is far larger
-    than a block, they do not, and the chunk is kept between reads.
+    def __init__(self, contents: Contents, options: ReadOptions) -> None:
+        self._contents = contents
+        self._name = contents.name
+        self._others = OTHERS.of(options) or ()
+        self._most_bytes = _NO_LIMIT if options.memory_bytes is None else options.memory_bytes // _SHARE
+        self._byte_count = 0
+
+    def hash_others(self, records: Iterable[str]) -> dict[str, str]:
+        """Return the hash of each dataset that is not of the record; `InputError` if they are not those of the first input."""
+        others = list_others(self._contents, records)
+        for path in sorted({*others} ^ {*self._others}):
+            group = path.rpartition("/")[0]
+            if known := explain_storage(self._contents, [group]):
+                raise InputError(self._name, known[0], place=f"group {group!r}", remedy=known[1])
+            problem = f"has {'a' if path in others else 'no'} dataset {path!r}, unlike the first input"
+            raise InputError(self._name, problem, remedy=LEAVE_OUT)
+        return {path: self.hash(path) for path in others}
+
+    def hash(self, path: str) -> str:
+        """Return the hash of type, shape and values of a dataset, and check its storage first."""
+        dataset, digest = self._contents.file[path], xxhash.xxh3_128()
+        with reading(self._name, f"dataset {path!r}"):
+            tid = dataset.id.get_type()
+            if dataset.shape is None:
+                return f"{describe_type(tid)} null"
+            self._check(path, self._byte_count)
+            for _, values, _ in read_pieces(dataset.id, tid):
+                for part in _list_bytes(values):
+                    digest.update(part)
+                    self._byte_count += memoryview(part).nbytes
+                self._check_size(self._byte_count)
+            return f"{describe_type(tid)} {dataset.shape} {digest.hexdigest()}"
+
+    def _check(self, path: str, held_bytes: int = 0) -> None:
+        dataset = self._contents.open_checked(path)
+        tid = dataset.id.get_type()
+        problem = find_copy_obstacle(tid)
+        if problem:
+            raise InputError(self._name, problem, place=f"dataset {path!r}", remedy=LEAVE_OUT)
+        column, storage = read_column(dataset.id, path), read_storage(dataset.id, path)
+        own_bytes = max(prod(dataset.shape) * tid.get_size(), storage.chunk_bytes, storage.stored_bytes)
+        self._check_size(held_bytes + own_bytes)
+        if column.kind is not Kind.FIXED and not column.row_shape:
+            file = self._contents.file
+            guard = ValueGuard(file, content_of(file), dataset.id, column, self._name)
+            guard.check(0, dataset.shape[0], SizeLimit(self._most_bytes, "--memory"))
+
+    def _check_size(self, byte_count: int) -> None:
+        if byte_count > self._most_bytes:
+            problem = f"the datasets of other lengths hold more than the {self._most_bytes} bytes that fit"
+            raise InputError(self._name, problem, remedy=f"raise --memory, or {LEAVE_OUT}")
+
+    def read_metadata(self, records: Mapping[str, str], *, is_whole: bool = False) -> dict[MetadataKey, str]:
+        """Return what the file says of some datasets of the record, by its name and path, and of all records.
+
+        What belongs to other datasets only is left out, unless it `is_whole`: the attributes and scalars of groups that hold
+        no dataset of the record, but others.
+        """
+        contents, taken = self._contents, {*records.values()}
+        sparse = {matrix.path for matrix in contents.matrices.values()}
+        others = [path for path in contents.arrays if path not in taken]
+        left_out = _list_folders(path for path in others if path not in self._others)
+        foreign = left_out - _list_folders([*taken, *self._others])
+
+        def is_ours(path: str) -> bool:
+            return is_whole or not foreign or foreign.isdisjoint(_list_folders([f"{path}/"]))
+
+        owners = [("file", "", "")]
+        owners += [("group", path, path) for path in contents.groups if is_ours(path)]
+        owners += [("dataset", name, path) for name, path in records.items()]
+        owners += [("dataset", path, path) for path in others if path in self._others]
+        values: dict[MetadataKey, str] = {}
+        for owner, name, path in owners:
+            shown = (name,) if name else ()
+            with reading(self._name, repr(f"/{path}")):
+                for key, text in _read_attributes(h5o.open(contents.file.id, _encode(f"/{path}"))):
+                    if key != SHAPE or path not in sparse:  # which counts records
+                        values[MetadataKey(owner, shown, key)] = text
+        wholes = [path for path in contents.scalars if is_counted(_leaf(path)) and is_ours(_folder(path))]
+        wholes += [path for path in others if weigh(_leaf(path)) is Weight.LABELS and is_ours(_folder(path))]
+        for path in wholes:
+            with reading(self._name, repr(path)), suppress(InputError):
+                values |= self._read_whole(path)
+        return values
+
+    def _read_whole(self, path: str) -> Iterator[tuple[MetadataKey, str]]:
+        """Yield the values of a scalar or a list of labels, and its attributes; raise `InputError` if it cannot be read."""
+        dataset = self._contents.file[path]
+        if dataset.shape:
+            self._check(path)
+        elif (problem := find_scalar_obstacle(dataset)) is not None:
+            raise InputError(self._name, problem)
+        is_text = dataset.id.get_type().get_class() == h5t.STRING
+        if dataset.shape and not (
+            len(dataset.shape) == 1 and is_text and weigh(_leaf(path)) is Weight.LABELS
+        ):
+            return
+        text = _describe(dataset.id, lambda values, kind: dataset.id.read(h5s.ALL, h5s.ALL, values, kind))
+        if text is not None:
+            yield MetadataKey("dataset", (path,), ""), text
+        for key, inner in _read_attributes(dataset.id):
+            yield MetadataKey("dataset", (path,), key), inner
+
+
+def _check_same(
+    union: MetadataUnion, hashes: Mapping[str, str], first: Mapping[str, str], first_name: str, name: str
+) -> None:
+    """Raise `InputError` if the other datasets of two inputs differ, by their hashes; a lenient union takes a note.
+
+    Lists of labels are left to the union.
     """
-    # Or the average if it varies.
-    record_bytes = max(1, inventory.native_bytes // max(1, inventory.row_count))
-    rows = max(1, block_bytes // record_bytes)
-    _, chunk_rows = max((each.column.row_bytes, each.storage.chunk_rows or 1) for each in inventory.datasets)
-    if chunk_rows * record_bytes > _MOST_BLOCKS * block_bytes:
-        return rows
-    return max(1, rows // chunk_rows) * chunk_rows
+    for path in hashes:
+        both = (first[path], hashes[path])
+        is_list = weigh(_leaf(path)) is Weight.LABELS and all(map(_LIST_OF_TEXTS.match, both))
+        if both[0] == both[1] or is_list:
+            continue
+        if union.is_lenient:
+            union.note(MetadataKey("dataset", (path,), ""), *both, name)
+            continue
+        problem = f"differs from that in {first_name}, and every shard repeats only one"
+        same = f"{SAME_VARIABLES}, " if is_of_variables(path) or "/features/" in path else ""
+        remedy = f"{same}{LEAVE_OUT}, or give --first-metadata for those of the first input"
+        raise InputError(name, problem, place=f"dataset {path!r}", remedy=remedy)
 
 
-def _find_cached(inventory: Inventory, rows: int) -> list[bool]:
-    """Tell for which datasets a chunk is kept between reads: those whose chunks span fragments."""
-    chunk_rows = [each.storage.chunk_rows for each in inventory.datasets]
-    return [each is not None and (not inventory.is_fixed or rows % each > 0) for each in chunk_rows]
+def _list_bytes(values: NDArray[Any]) -> Iterator[bytes | memoryview]:
+    """Yield the bytes of values; those of variable length after their numbers of elements."""
+    if not values.dtype.hasobject:
+        yield np.ascontiguousarray(values).data
+    elif values.dtype.names:
+        for name in values.dtype.names:
+            yield from _list_bytes(values[name])
+    else:
+        items = values.ravel().tolist()
+        yield np.fromiter(map(len, items), np.int64, len(items)).data
+        if items and isinstance(items[0], bytes):
+            yield b"".join(items)
+        elif items:
+            yield from _list_bytes(np.concatenate(items))
 
 
-def _reading_bytes(inventory: Inventory, block_bytes: int) -> int:
-    rows = _rows_of_fragment(inventory, block_bytes)
-    fixed = rows * (inventory.fixed_bytes + 2 * inventory.changed_bytes)
-    variable = _VARIABLE_COPIES * block_bytes if inventory.variable_bytes else 0
-    chunks = [each.storage.chunk_bytes for each in inventory.datasets]
-    kept = sum(size for size, keep in zip(chunks, _find_cached(inventory, rows), strict=True) if keep)
-    kept += sum(each.chunk_bytes for each in inventory.pointers)
-    return fixed + variable + kept + _CHUNK_COPIES * max(chunks)
+def _read_attributes(owner: Any) -> Iterator[tuple[str, str]]:
+    names: list[bytes] = []
+    h5a.iterate(owner, names.append, order=h5.ITER_NATIVE)  # as they were written, where the file tells
+    for name in names:
+        shown = name.decode("utf-8", "surrogateescape")
+        if shown not in BOOKKEEPING and is_counted(shown):
+            attribute = h5a.open(owner, name)
+            text = _describe(attribute, attribute.read)
+            if text is not None:
+                yield shown, text
+
+
+def _describe(source: h5a.AttrID | h5d.DatasetID, read: Callable[[Any, Any], object]) -> str | None:
+    """Return the text of all values; None if they are references, or have a type that is not copied."""
+    tid, shape = source.get_type(), source.shape
+    if shape is None:
+        return describe(None)
+    if tid.detect_class(h5t.REFERENCE):
+        return None
+    is_variable = holds_variable_length(tid)
+    if is_variable and find_copy_obstacle(tid):
+        return None
+    values, memory_type = make_buffer(shape, tid)
+    read(values, memory_type)
+    if is_variable:
+        return describe(values)
+    dtype = find_dtype(tid)
+    return describe(values.tobytes().hex() if dtype is None else values.view(dtype).reshape(shape))
+
+
+def _list_folders(paths: Iterable[str]) -> set[str]:
+    """Return all groups that some paths lead through, without the first one."""
+    folders: set[str] = set()
+    for path in paths:
+        folder = path
+        while folder := _folder(folder):
+            folders.add(folder)
+    return folders
+
+
+def _folder(path: str) -> str:
+    return path.rpartition("/")[0]
+
+
+def _leaf(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def _encode(path: str) -> bytes:
+    return path.encode("utf-8", "surrogateescape")

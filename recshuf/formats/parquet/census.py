@@ -10,8 +10,13 @@ from recshuf.errors import InputError
 from recshuf.formats.files import check_memory
 from recshuf.formats.metadata import MetadataUnion
 from recshuf.formats.parquet.annotations import FIXED
-from recshuf.formats.parquet.columns import PartitionColumns, choose_unit, fill_types, known_schema
-from recshuf.formats.parquet.dictionaries import CategoryOrder, DictionarySizes
+from recshuf.formats.parquet.columns import (
+    Dictionaries,
+    PartitionColumns,
+    choose_unit,
+    fill_types,
+    known_schema,
+)
 from recshuf.formats.parquet.file import COLUMN_BYTES, DeclaredSchemas, explained, open_footer
 from recshuf.formats.parquet.metadata import adopt, read_metadata, settle_copies
 from recshuf.formats.parquet.pages import GROWTH, check_pages, first_batch_rows
@@ -22,7 +27,7 @@ from recshuf.formats.parquet.plan import (
     choose_row_group_rows,
     scratch_row_bytes,
 )
-from recshuf.formats.parquet.types import child_fields, dense_type, fit_indices, is_ordered
+from recshuf.formats.parquet.types import child_fields, dense_type, fit_indices
 from recshuf.formats.parquet.union import SchemaClashError, SchemaUnion, columns_of, pick_columns
 from recshuf.interfaces import InputSummary
 from recshuf.records.arrays import dotted
@@ -98,6 +103,9 @@ class ParquetCensus:
         field = self._union.schema.field(pick)
         return fit_indices(field, (field.name,), self._dictionaries.counts)
 
+    def describe_orders(self) -> Iterator[str]:
+        return self._dictionaries.describe_orders()
+
     def find_open_bytes(self) -> int:
         """Return the peak memory of reading a file without the batch: its footer, and pages of a row group."""
         most = 0
@@ -130,11 +138,7 @@ class ParquetCensus:
             tuple(self._storage.get(name, ()) for name in self.declared.names),
             rows,
             int(cost.sink_bytes * min(rows, total)),
-            {
-                index: self._categories[field.name].values
-                for index, field in enumerate(self.declared)
-                if is_ordered(field.type) and field.name in self._categories
-            },
+            self._dictionaries.find_orders(self.declared),
             self._has_checksums,
         )
 
@@ -156,8 +160,7 @@ class ParquetCensus:
         self._samples: dict[Declared, GroupSample] = {}
         self._union = SchemaUnion(self._options)
         self._storage: dict[str, tuple[LeafStorage, ...]] = {}
-        self._categories: dict[str, CategoryOrder] = {}
-        self._dictionaries = DictionarySizes()
+        self._dictionaries = Dictionaries()
         for file in look_ahead(inputs, tail_bytes=UNIT_BYTES):
             self._read(file)
         if self._knows is not None:
@@ -218,17 +221,16 @@ class ParquetCensus:
             columns = [i for i, name in enumerate(footer.schema.names) if self._is_kept(name)]
             self._check_columns(footer, columns)
             sample = self._samples.get(footer.declared)
-            if sample is None and footer.first_group is not None:
+            if sample is None and footer.groups:
                 sample = self._samples[footer.declared] = GroupSample(
                     file, footer, columns, self._memory_bytes
                 )
             self._native_bytes.append(sample.native_bytes(footer) if sample else 0)
             if sample and not self._storage:
                 self._storage = {footer.schema.field(i).name: sample.storage(i) for i in columns}
-            self._learn_categories(file, footer, columns)
-            for column in footer.declared.narrow_columns:
+            for column in footer.declared.dictionary_columns:
                 if column in columns:
-                    self._dictionaries.add(file, footer, column)
+                    self._dictionaries.add(file, footer, column, self._memory_bytes)
 
     def _check_columns(self, footer: Footer, columns: list[int]) -> None:
         """Refuse more columns, or larger pages, than the memory limit allows before any is read."""
@@ -240,22 +242,6 @@ class ParquetCensus:
         names, path = self._options.columns, self._options.field
         is_wanted = path is None or name in (path, dotted(path).split(".")[0])
         return is_wanted and (names is None or name in names)
-
-    def _learn_categories(self, file: OpenFile, footer: Footer, columns: list[int]) -> None:
-        for column in footer.declared.ordered_columns:
-            if column in columns:
-                field = footer.schema.field(column)
-                order = self._categories.setdefault(field.name, CategoryOrder(field.type.value_type))
-                order.add(file, footer, column, self._memory_bytes)
-
-    def describe_orders(self) -> Iterator[str]:
-        """Yield a sentence for each column whose ordered categories have contrary orders in two files."""
-        for name, order in self._categories.items():
-            if order.contrary is not None:
-                yield (
-                    f"{order.contrary}: field {name!r}: its ordered categories contradict the order of files before, "
-                    f"and these are taken in theirs"
-                )
 
 
 class _ColumnSample(NamedTuple):
@@ -279,7 +265,7 @@ class GroupSample:
     ) -> None:
         self._footer = footer
         self._columns = sorted(columns)
-        self._group = footer.first_group or 0
+        self._group = footer.groups[0]
         self._rows = footer.group_rows[self._group]
         self.pages = check_pages(file, self._group, footer.leaves(self._columns), memory_bytes)
         footer.pages[self._group] = footer.leaves(self._columns), self.pages

@@ -6,6 +6,7 @@ of columns, and of parts of them, that hold no values in a file give way to thos
 
 from __future__ import annotations
 
+import math
 import re
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
@@ -19,7 +20,15 @@ from recshuf.formats.parquet.annotations import with_marks_of
 from recshuf.formats.parquet.file import OpenFile, explained
 from recshuf.formats.parquet.metadata import RangeIndex
 from recshuf.formats.parquet.pages import check_pages, list_chunks
-from recshuf.formats.parquet.types import child_fields, dense_type, is_extension, is_joinable, with_children
+from recshuf.formats.parquet.types import (
+    child_fields,
+    dense_type,
+    is_extension,
+    is_joinable,
+    is_ordered,
+    name_children,
+    with_children,
+)
 from recshuf.records.conforming import conform
 
 if TYPE_CHECKING:
@@ -29,6 +38,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from recshuf.formats.parquet.file import Footer
+    from recshuf.formats.parquet.types import Path
     from recshuf.interfaces import InputFile
 
 
@@ -111,84 +121,83 @@ def _listed(keys: Iterable[str]) -> str:
 
 
 _BATCH_ROWS = 1 << 14
-_NAMES = {"ns": "nanoseconds", "us": "microseconds"}
+_UNITS = ("ns", "us")
+_MOST_VALUES = 1 << 16
+"""Values of the widest narrow index."""
 
 
 def choose_unit(files: Sequence[tuple[Footer, Sequence[int]]], first: str, memory_bytes: int | None) -> str:
-    """Return the unit that holds every INT96 time of all files exactly, ``ns`` or ``us``; `first` is tried first.
+    """Return the unit that holds every INT96 time of all files exactly, ``ns`` or ``us``; `first` if both do.
 
     INT96 exceeds the range of a 64-bit count of nanoseconds or microseconds. pyarrow drops the upper bits of times that do
     not fit, and digits below the unit. Milliseconds hold every INT96 time but for these digits. `files` are footers, with the
     Arrow columns to read that hold INT96 times.
     """
-    problems = {}
-    for unit in dict.fromkeys((first, *_NAMES)):
-        misfits = (_find_misfit(footer, columns, unit, memory_bytes) for footer, columns in files)
-        misfit = next(filter(None, misfits), None)
-        if misfit is None:
-            return unit
-        problems[unit] = misfit
-    problem = f"{problems['us'].problem}, and {problems['ns'].problem} in {problems['ns'].name}"
+    problems: dict[str, InputError] = {}
+    for footer, columns in files:
+        _find_misfits(footer, columns, problems, memory_bytes)
+    fitting = [unit for unit in (first, *_UNITS) if unit not in problems]
+    if fitting:
+        return fitting[0]
+    coarse, fine = problems["us"], problems["ns"]
+    problem = f"{coarse.problem}, and {fine.problem} in {fine.name}"
     remedy = "leave the column out with --columns, or write it with another type of time"
-    raise InputError(problems["us"].name, problem, place=problems["us"].place, remedy=remedy)
+    raise InputError(coarse.name, problem, place=coarse.place, remedy=remedy)
 
 
-def _find_misfit(
-    footer: Footer, columns: Sequence[int], unit: str, memory_bytes: int | None
-) -> InputError | None:
-    """Return the error of the first time in a file that does not fit a unit; None if all fit."""
+def _find_misfits(
+    footer: Footer, columns: Sequence[int], problems: dict[str, InputError], memory_bytes: int | None
+) -> None:
+    """Note the first time in a file that does not fit a unit, unless one is known already."""
     with ExitStack() as stack:
         files = [
-            stack.enter_context(OpenFile(footer.input_file, int96_unit=each))
-            for each in dict.fromkeys((unit, "ms", "ns"))
+            stack.enter_context(OpenFile(footer.input_file, int96_unit=unit)) for unit in ("ms", *_UNITS)
         ]
         leaves = footer.leaves(columns)
-        for group, rows in enumerate(footer.group_rows):
-            if not rows:
-                continue
+        for group in footer.groups:
             check_pages(files[0], group, leaves, memory_bytes)
             readers = [file.batches([group], leaves, _BATCH_ROWS) for file in files]
             for batches in zip(*readers, strict=True):
                 for place, column in enumerate(sorted(columns)):
+                    where = f"field {footer.schema.field(column).name!r}, row group {group}"
                     times = [_list_times(batch.column(place)) for batch in batches]
-                    problem = next(filter(None, map(_find_problem, *times)), None)
-                    if problem is not None:
-                        name = footer.schema.field(column).name
-                        return InputError(footer.name, problem, place=f"field {name!r}, row group {group}")
-    return None
+                    for same in zip(*times, strict=True):
+                        for unit, problem in _list_problems(*same):
+                            problems.setdefault(unit, InputError(footer.name, problem, place=where))
 
 
 def _list_times(array: pa.Array) -> Iterator[pa.Array]:
     """Yield the time stamps in a column, at any depth, in each unit the same ones."""
     array = conform(array, dense_type(array.type))
-    if isinstance(array.type, pa.BaseExtensionType):
+    if isinstance(array, pa.ExtensionArray):
         array = array.storage
     if pa.types.is_timestamp(array.type):
         yield array
-    elif child_fields(array.type):
-        for child in _list_children(array):
-            yield from _list_times(child)
+    for child in _list_children(array):
+        yield from _list_times(child)
 
 
 def _list_children(array: pa.Array) -> list[pa.Array]:
-    """Return the arrays one level down, in the order of their fields."""
+    """Return the arrays one level down, in the order of their fields; none of an extension type."""
+    if isinstance(array, pa.ExtensionArray) or not child_fields(array.type):
+        return []
     if pa.types.is_map(array.type):
         return [array.keys, array.items]
     parts: list[pa.Array] = array.flatten() if pa.types.is_struct(array.type) else [array.flatten()]
     return parts
 
 
-def _find_problem(times: pa.Array, coarse: pa.Array, fine: pa.Array | None = None) -> str | None:
-    """Return why times do not fit their unit, given those in milliseconds, and in nanoseconds without the upper bits."""
-    if times.type == coarse.type:
-        return None  # stored with a unit, not as INT96
-    unit = times.type.unit
-    numbers = _numbers(times)
-    if not np.array_equal(numbers // (1000 if unit == "us" else 1_000_000), _numbers(coarse)):
-        return f"an INT96 time is outside the range of {_NAMES[unit]} in 64 bits"
-    if fine is not None and not np.array_equal(numbers * 1000, _numbers(fine)):
-        return f"an INT96 time has digits below {_NAMES[unit]}"
-    return None
+def _list_problems(millis: pa.Array, nanos: pa.Array, micros: pa.Array) -> Iterator[tuple[str, str]]:
+    """Yield the units that do not hold times, and why, given these times in each unit."""
+    if nanos.type == millis.type:
+        return  # stored with a unit, not as INT96
+    thousands, millions, billions = map(_numbers, (millis, micros, nanos))
+    if not np.array_equal(billions // 1_000_000, thousands):
+        yield "ns", "an INT96 time is outside the range of nanoseconds in 64 bits"
+    if not np.array_equal(millions // 1000, thousands):
+        yield "us", "an INT96 time is outside the range of microseconds in 64 bits"
+    elif not np.array_equal(millions * 1000, billions):  # modulo 2^64
+        yield "us", "an INT96 time has digits below microseconds"
 
 
 def _numbers(times: pa.Array) -> NDArray[np.int64]:
@@ -197,9 +206,94 @@ def _numbers(times: pa.Array) -> NDArray[np.int64]:
     return numbers
 
 
+class _DictionaryValues:
+    """The values of a dictionary, in an order that fits that of each one added; else by first appearance."""
+
+    def __init__(self, kind: pa.DataType) -> None:
+        self.values = pa.array([], kind)
+        self.contrary: str | None = None
+        """The first file whose order contradicts that of the files before."""
+        self._last = self.values
+
+    def add(self, found: pa.DictionaryArray, name: str) -> None:
+        # Most row groups of one writer have the same dictionary, and no index of more values is narrow.
+        is_full = not found.type.ordered and len(self.values) > _MOST_VALUES
+        if is_full or found.dictionary.equals(self._last):
+            return
+        self._last = found.dictionary
+        import pyarrow.compute as pc  # takes long, and few files have such dictionaries
+
+        values = found.dictionary.cast(self.values.type).drop_null().unique()
+        places = pc.index_in(values, value_set=self.values)
+        ranks = places.cast(pa.float64()).fill_null(math.inf).to_numpy(zero_copy_only=False)
+        known = ranks[np.isfinite(ranks)]
+        if (np.diff(known) < 0).any():
+            if found.type.ordered:
+                self.contrary = self.contrary or name
+            ranks = np.full_like(ranks, math.inf)
+        # What is new stands before the next value that is known.
+        following = np.minimum.accumulate(ranks[::-1])[::-1] - 0.5
+        new = places.is_null().to_numpy(zero_copy_only=False)
+        keys = np.concatenate([np.arange(len(self.values)), following[new]])
+        merged = pa.concat_arrays([self.values, values.filter(pa.array(new))])
+        self.values = merged.take(pa.array(np.argsort(keys, kind="stable")))
+
+
+class Dictionaries:
+    """The dictionaries in columns of all inputs, by their paths.
+
+    Readers give all values of a column one dictionary, with the index type that the file declares. They fail if it is too
+    narrow for the union of the dictionaries of all row groups that came into a shard.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[Path, _DictionaryValues] = {}
+
+    @property
+    def counts(self) -> dict[Path, int]:
+        """The number of values of each; of an unordered one at most some more than any narrow index has room for."""
+        return {path: len(known.values) for path, known in self._known.items()}
+
+    def add(self, file: OpenFile, footer: Footer, column: int, memory_bytes: int | None) -> None:
+        """Read a column of a file, within the memory limit of the run."""
+        name, leaves = footer.schema.field(column).name, footer.leaves([column])
+        for group in footer.groups:
+            check_pages(file, group, leaves, memory_bytes)
+            for batch in file.batches([group], leaves, _BATCH_ROWS):
+                for path, array in _list_dictionaries(batch.column(0), (name,)):
+                    kind = array.type.value_type
+                    known = self._known.setdefault(path, _DictionaryValues(kind))
+                    with explained(footer.name, f"row group {group}"):
+                        known.add(array, footer.name)
+
+    def find_orders(self, schema: pa.Schema) -> dict[int, pa.Array]:
+        """Return the values of each column of an ordered dictionary type, in an order that fits that of each input if there is one."""
+        return {
+            index: self._known[field.name,].values
+            for index, field in enumerate(schema)
+            if is_ordered(field.type) and (field.name,) in self._known
+        }
+
+    def describe_orders(self) -> Iterator[str]:
+        """Yield a sentence for each column whose ordered categories have contrary orders in two files."""
+        for path, known in self._known.items():
+            if known.contrary is not None:
+                yield (
+                    f"{known.contrary}: field {path[0]!r}: its ordered categories contradict the order of files before, "
+                    f"and these are taken in theirs"
+                )
+
+
+def _list_dictionaries(array: pa.Array, path: Path) -> Iterator[tuple[Path, pa.DictionaryArray]]:
+    if pa.types.is_dictionary(array.type):
+        yield path, array
+    for (step, _), child in zip(name_children(array.type), _list_children(array), strict=False):
+        yield from _list_dictionaries(child, (*path, step))
+
+
 def known_schema(file: OpenFile, footer: Footer, memory_bytes: int | None) -> pa.Schema:
     """Return the schema of the records of a file, with type null, at any depth, for what has no values."""
-    groups = [group for group, rows in enumerate(footer.group_rows) if rows]
+    groups = footer.groups
     fields = list(footer.declared.record_schema)
     for column, field in enumerate(fields):
         if not groups:

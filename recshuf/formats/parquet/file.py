@@ -240,9 +240,8 @@ class Declared:
     """Schema of its records: behind its columns, the index of pandas."""
     leaf_starts: tuple[int, ...]
     """Index of the first Parquet column of each Arrow column, and the number of all."""
-    ordered_columns: tuple[int, ...]
-    narrow_columns: tuple[int, ...]
-    """Arrow columns with dictionaries of narrow indices in them."""
+    dictionary_columns: tuple[int, ...]
+    """Arrow columns of ordered dictionaries, or with dictionaries of narrow indices in them."""
 
 
 class DeclaredSchemas:
@@ -266,9 +265,12 @@ class DeclaredSchemas:
         records = schema if index_name is None else schema.append(pa.field(index_name, pa.int64()))
         leaves = [list(leaf_types(field.type)) for field in schema]
         starts = tuple(accumulate(map(len, leaves), initial=0))
-        ordered = tuple(index for index, field in enumerate(schema) if is_ordered(field.type))
-        narrow = tuple(index for index, types in enumerate(leaves) if any(map(is_narrow, types)))
-        self._known.append(Declared(schema, records, starts, ordered, narrow))
+        dictionaries = tuple(
+            index
+            for index, (kind, types) in enumerate(zip(schema.types, leaves, strict=True))
+            if is_ordered(kind) or any(map(is_narrow, types))
+        )
+        self._known.append(Declared(schema, records, starts, dictionaries))
         return self._known[-1]
 
 
@@ -309,8 +311,9 @@ class Footer:
         return sum(self.group_rows)
 
     @property
-    def first_group(self) -> int | None:
-        return next((index for index, rows in enumerate(self.group_rows) if rows), None)
+    def groups(self) -> list[int]:
+        """Row groups that have rows."""
+        return [group for group, rows in enumerate(self.group_rows) if rows]
 
     def leaves(self, columns: Iterable[int]) -> list[int]:
         starts = self.declared.leaf_starts

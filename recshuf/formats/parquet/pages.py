@@ -42,11 +42,6 @@ class FileOpener:
         self._metadata: pq.FileMetaData | None = None
         self._lock = threading.Lock()
 
-    @property
-    def groups(self) -> list[int]:
-        """Those that have rows."""
-        return [group for group, rows in enumerate(self.footer.group_rows) if rows]
-
     def open(self) -> OpenFile:
         """Open the file; the caller closes it. A footer that has changed since the census is an `InputError`."""
         with self._lock:  # footers may be large, and are read once
@@ -136,11 +131,10 @@ def list_chunks(file: OpenFile, group: int, leaves: Sequence[int]) -> list[pq.Co
 _WINDOW_BYTES = (1 << 13, 1 << 16, 1 << 24)
 """Bytes read for a header, in turn until it is complete: its statistics may hold long values."""
 # Field numbers in parquet.thrift: in a page header, its sizes before compression and in the file, its checksum, and the
-# headers of dictionaries and of data pages of both versions; in these, the number of values and, by version, the encoding.
-UNPACKED_BYTES, STORED_BYTES, _CHECKSUM = 2, 3, 4
-DICTIONARY_PAGE, DATA_PAGES = 7, (5, 8)
+# headers of dictionaries and of data pages of both versions; in these, the number of values.
+_UNPACKED_BYTES, _STORED_BYTES, _CHECKSUM = 2, 3, 4
+_DICTIONARY_PAGE, _DATA_PAGES = 7, (5, 8)
 _VALUES = 1
-PAGE_ENCODINGS = {DICTIONARY_PAGE: 2, DATA_PAGES[0]: 2, DATA_PAGES[1]: 4}
 
 
 class PageHeaders:
@@ -165,7 +159,7 @@ class PageHeaders:
                 return
             yield header, place
             values += _count_values(header)
-            if (stored := header.numbers.get(STORED_BYTES, -1)) < 0:
+            if (stored := header.numbers.get(_STORED_BYTES, -1)) < 0:
                 return
             place += stored
 
@@ -175,19 +169,13 @@ class PageHeaders:
         have_checksums = True
         for header, _ in self.walk(chunk):
             have_checksums &= _CHECKSUM in header.numbers
-            unpacked = header.numbers.get(UNPACKED_BYTES, 0)
-            if DICTIONARY_PAGE in header.structs:
+            unpacked = header.numbers.get(_UNPACKED_BYTES, 0)
+            if _DICTIONARY_PAGE in header.structs:
                 dictionary = max(dictionary, unpacked)
             else:
                 largest = max(largest, unpacked)
             values += _count_values(header)
         return dictionary + largest, values, have_checksums
-
-    def read_bytes(self, place: int, size: int) -> bytes:
-        start = place - self._start
-        if start >= 0 and start + size <= len(self._window):
-            return self._window[start : start + size]
-        return self._file.read_at(place, size)
 
     def _read(self, place: int) -> tuple[Struct, int]:
         for size in (0, *_WINDOW_BYTES):
@@ -203,4 +191,4 @@ class PageHeaders:
 
 
 def _count_values(header: Struct) -> int:
-    return sum(header.structs[kind].numbers.get(_VALUES, 0) for kind in DATA_PAGES if kind in header.structs)
+    return sum(header.structs[kind].numbers.get(_VALUES, 0) for kind in _DATA_PAGES if kind in header.structs)

@@ -81,7 +81,7 @@ class ParquetSource(Source):
         projection = self._project(input_index)
         limits = self._limit(block_bytes, max_record_bytes)
         share = min(block_bytes, (self.inputs[input_index].native_bytes or 0) // _LEAST_FRAGMENTS)
-        for run in opener.join_groups(opener.groups, share):
+        for run in opener.join_groups(opener.footer.groups, share):
             yield ParquetFragment(opener, run, projection, *limits)
 
     def read_joined(self, inputs: Sequence[int], block_bytes: int, max_record_bytes: int) -> Joined | None:
@@ -188,9 +188,9 @@ def _read_small(
         for footer in footers:
             opener, read = FileOpener(footer), list[pa.RecordBatch]()
             if footer.row_count:
-                pace = pace or Pace(footer, opener.groups[0], room)
+                pace = pace or Pace(footer, footer.groups[0], room)
                 with opener.open() as file, explained(footer.name):
-                    for stored in _read_groups(file, opener, opener.groups, columns, pace, page_bytes):
+                    for stored in _read_groups(file, opener, footer.groups, columns, pace, page_bytes):
                         read.append(columns.conform(stored, sum(batch.num_rows for batch in read)))
                         size = read[-1].get_total_buffer_size()
                         room -= size

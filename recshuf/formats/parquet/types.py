@@ -142,7 +142,7 @@ def is_joinable(kind: pa.DataType) -> bool:
 
 
 def fit_index(kind: pa.DictionaryType, count: int | None) -> pa.DictionaryType:
-    """Return the type, with a wider index if it has no room for so many values; for None, for an unknown number.
+    """Return the type, with a wider index if it has no room for so many values; None for any number.
 
     >>> str(fit_index(pa.dictionary(pa.uint8(), pa.string()), 256).index_type)
     'uint8'
@@ -155,18 +155,18 @@ def fit_index(kind: pa.DictionaryType, count: int | None) -> pa.DictionaryType:
     return pa.dictionary(pa.int32(), kind.value_type, ordered=kind.ordered)
 
 
-def fit_indices(field: pa.Field, path: Path, counts: dict[Path, int | None]) -> pa.Field:
-    """Return the field with index types, at any depth, that have room for these numbers of values; `path` leads to it."""
+def fit_indices(field: pa.Field, path: Path, counts: dict[Path, int] | None) -> pa.Field:
+    """Return the field with index types, at any depth, that have room for these numbers of values, or any; `path` leads to it."""
     kind = field.type
     if is_narrow(kind):
-        return field.with_type(fit_index(kind, counts.get(path)))
+        return field.with_type(fit_index(kind, None if counts is None else counts.get(path, 0)))
     children = [fit_indices(child, (*path, step), counts) for step, child in name_children(kind)]
     return field.with_type(with_children(kind, children)) if children else field
 
 
 def widen_indices(schema: pa.Schema) -> pa.Schema:
     """Return the schema with index types, at any depth, that have room for any number of values."""
-    return pa.schema([fit_indices(field, (field.name,), {}) for field in schema], schema.metadata)
+    return pa.schema([fit_indices(field, (field.name,), None) for field in schema], schema.metadata)
 
 
 def walk(field: pa.Field, path: Path) -> Iterator[tuple[Path, pa.Field]]:

@@ -217,6 +217,7 @@ def _make_plan(schema: pa.Schema, layout: ParquetLayout | None, options: WriteOp
     declared, _ = take_marks(declared)
     native, annotations = take_marks(native)
     given = PAGE_CHECKSUMS.of(options)
+    paths = _list_paths(native, keeps_list_names=layout is not None)
     plan = WritePlan(
         declared=declared,
         native=native,
@@ -230,17 +231,19 @@ def _make_plan(schema: pa.Schema, layout: ParquetLayout | None, options: WriteOp
         annotations=annotations,
         has_page_checksums=layout is not None and layout.has_page_checksums if given is None else given,
     )
-    _check_types(plan.native)
-    return (
-        plan if layout is None else _with_storage(_with_categories(plan, layout.categories), layout, options)
-    )
+    if layout is None:
+        return plan
+    return _with_storage(_with_categories(plan, layout.categories), layout, options, paths)
 
 
-def _with_storage(plan: WritePlan, layout: ParquetLayout, options: WriteOptions) -> WritePlan:
+def _with_storage(
+    plan: WritePlan, layout: ParquetLayout, options: WriteOptions, paths: list[list[str]]
+) -> WritePlan:
+    """Return the plan with the storage of the inputs; `paths` are those of the Parquet columns of each column."""
     stored = [leaf.codec for leaves in layout.storage for leaf in leaves]
     if not stored:
         return plan
-    paths, known = _leaf_paths(plan), len(layout.storage)
+    known = len(layout.storage)
     usual = _codec_name(max(stored, key=stored.count))
     codecs = {path: usual for leaves in paths for path in leaves}
     dictionaries: list[str] = []
@@ -280,13 +283,21 @@ def _with_categories(plan: WritePlan, categories: dict[int, pa.Array]) -> WriteP
     return replace(plan, native=native, declared=declared, categories=categories)
 
 
-def _leaf_paths(plan: WritePlan) -> list[list[str]]:
+def _list_paths(schema: pa.Schema, *, keeps_list_names: bool) -> list[list[str]]:
+    """Return the paths of the Parquet columns of each column; `ConversionError` if Parquet lacks a type."""
     stream = pa.BufferOutputStream()
-    with plan.open_writer(stream, dictionaries=False):
-        pass
-    schema = pq.ParquetFile(pa.BufferReader(stream.getvalue())).schema
-    paths = (schema.column(leaf).path for leaf in itertools.count())
-    return [[next(paths) for _ in leaf_types(field.type)] for field in plan.native]
+    try:
+        with pq.ParquetWriter(stream, schema, use_compliant_nested_type=not keeps_list_names):
+            pass
+    except (pa.ArrowException, OSError, ValueError) as error:
+        for field in schema if len(schema) > 1 else ():
+            _list_paths(pa.schema([field]), keeps_list_names=keeps_list_names)
+        name, kind = (schema.names[0], schema.types[0]) if len(schema) == 1 else ("", "of this schema")
+        problem = f"Parquet cannot hold type {kind}: {' '.join(str(error).split())[:200].rstrip('.')}"
+        raise ConversionError(name, problem, remedy="leave the field out or convert it first") from error
+    stored = pq.ParquetFile(pa.BufferReader(stream.getvalue())).schema
+    paths = (stored.column(leaf).path for leaf in itertools.count())
+    return [[next(paths) for _ in leaf_types(field.type)] for field in schema]
 
 
 def _trial(table: pa.Table, *, use_dictionary: bool = False) -> list[pq.ColumnChunkMetaData]:
@@ -310,17 +321,6 @@ def _find_row_bytes(table: pa.Table, chunks: Iterable[pq.ColumnChunkMetaData]) -
     return max(1.0, sum(max(pair) for pair in zip(stored, held, strict=True))) / rows
 
 
-def _is_short(table: pa.Table) -> bool:
-    """Tell whether `_FIRST_ROWS` surely fit into a row group, given the first of them.
-
-    The scratch space of a column, whose items may be bits, is at most 32 times as large. To try 5,000 columns takes 0.3 s.
-    """
-    largest = max((column.nbytes for column in table.columns), default=0)
-    leaf_count = sum(1 for kind in table.schema.types for _ in leaf_types(kind))
-    row_bytes = (2 * table.nbytes + 32 * largest) / max(1, table.num_rows)
-    return bool(_FIRST_ROWS[-1] * row_bytes + 128 * leaf_count <= ROW_GROUP_BYTES)
-
-
 class FirstRows:
     """Finds row-group size and dictionary columns from the first rows of a shard alone.
 
@@ -340,9 +340,6 @@ class FirstRows:
     def learn(self, table: pa.Table) -> int:
         """Return the rows to wait for, given the first rows of the shard in one chunk, which are included."""
         rows = int(table.num_rows)
-        if rows == self.rows < _FIRST_ROWS[-1] and _is_short(table):
-            self.rows = next(more for more in _FIRST_ROWS if rows < more)
-            return self.rows
         plain = _trial(table)
         row_bytes = _find_row_bytes(table, plain)
         most_rows = RowCost(row_bytes, scratch_row_bytes(plain, rows)).most_rows()
@@ -375,25 +372,3 @@ def _check_codec(options: WriteOptions) -> None:
     except (pa.ArrowException, ValueError, OSError) as error:
         level = "" if options.compression_level is None else f":{options.compression_level}"
         raise UsageError(f"compression {options.compression}{level} does not fit Parquet: {error}") from error
-
-
-def _check_types(schema: pa.Schema) -> None:
-    if _problem(schema) is None:
-        return
-    for field in schema:
-        problem = _problem(pa.schema([field]))
-        if problem:
-            remedy = "leave the field out or convert it first"
-            raise ConversionError(
-                field.name, f"Parquet cannot hold type {field.type}: {problem}", remedy=remedy
-            )
-    raise ConversionError("", f"Parquet cannot hold this schema: {_problem(schema)}")
-
-
-def _problem(schema: pa.Schema) -> str | None:
-    try:
-        # `empty_table` takes no extension types below other types.
-        _trial(pa.Table.from_batches([], schema))
-    except (pa.ArrowException, OSError, ValueError) as error:
-        return " ".join(str(error).split())[:200].rstrip(".")
-    return None

@@ -7,20 +7,19 @@ byte, with its length in the high half and the type of its items in the low half
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 TRUE, FALSE, BYTE, INT16, INT32, INT64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT = range(1, 13)
 _SIZES = {TRUE: 0, FALSE: 0, BYTE: 1, DOUBLE: 8}
 RawFields = dict[int, tuple[int, bytes]]
 """The type and the encoded value of each field of a struct, by field number."""
 
 
-class Struct:
+class Struct(NamedTuple):
     """The numbers and structs in a struct, by field number."""
 
-    __slots__ = ("numbers", "structs")
-
-    def __init__(self) -> None:
-        self.numbers: dict[int, int] = {}
-        self.structs: dict[int, Struct] = {}
+    numbers: dict[int, int]
+    structs: dict[int, Struct]
 
 
 class ThriftReader:
@@ -36,27 +35,16 @@ class ThriftReader:
         """Offset of the next byte."""
 
     def read_struct(self) -> Struct:
-        struct = Struct()
-        data, field = self._data, 0
-        # `read_field` inlined for speed: every page has a header.
-        while kind := (head := data[self.place]) & 15:
-            self.place += 1
-            field = field + (head >> 4) if head > 15 else self.read_number()
-            if kind <= FALSE:
-                continue
+        struct = Struct({}, {})
+        field, kind = self.read_field(0)
+        while kind:
             if kind == STRUCT:
                 struct.structs[field] = self.read_struct()
             elif INT16 <= kind <= INT64:
-                if (byte := data[self.place]) < 0x80:
-                    self.place += 1
-                    struct.numbers[field] = byte >> 1 ^ -(byte & 1)
-                else:
-                    struct.numbers[field] = self.read_number()
-            elif kind == BINARY and (size := data[self.place]) < 0x80:
-                self.place += 1 + size
+                struct.numbers[field] = self.read_number()
             else:
                 self.skip(kind)
-        self.place += 1
+            field, kind = self.read_field(field)
         return struct
 
     def read_raw_fields(self) -> RawFields:
@@ -87,12 +75,7 @@ class ThriftReader:
         return (self._read_varint() if count == 15 else count), head & 15
 
     def read_number(self) -> int:
-        byte = self._data[self.place]
-        if byte < 0x80:
-            self.place += 1
-            number = byte
-        else:
-            number = self._read_varint()
+        number = self._read_varint()
         return number >> 1 ^ -(number & 1)
 
     def skip(self, kind: int) -> None:
@@ -126,11 +109,7 @@ class ThriftReader:
             self.skip(kind)
 
     def _read_varint(self) -> int:
-        byte = self._data[self.place]
-        self.place += 1
-        if byte < 0x80:
-            return byte
-        number, shift = byte & 0x7F, 7
+        number = shift = 0
         while (byte := self._read_byte()) & 0x80:
             number |= (byte & 0x7F) << shift
             shift += 7

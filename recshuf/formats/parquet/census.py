@@ -268,7 +268,6 @@ class GroupSample:
         self._group = footer.groups[0]
         self._rows = footer.group_rows[self._group]
         self.pages = check_pages(file, self._group, footer.leaves(self._columns), memory_bytes)
-        footer.pages[self._group] = footer.leaves(self._columns), self.pages
         self._samples = self._read(file)
         with explained(footer.name):
             group = file.metadata.row_group(self._group)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from contextlib import contextmanager, suppress
-from dataclasses import field, replace
-from functools import cached_property
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import accumulate
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Self, cast
@@ -33,7 +31,6 @@ if TYPE_CHECKING:
 
     from recshuf.formats.parquet.annotations import Leaf, StoredSchema
     from recshuf.formats.parquet.metadata import RangeIndex
-    from recshuf.formats.parquet.pages import Pages
     from recshuf.interfaces import Handle, InputFile
 
 
@@ -57,27 +54,12 @@ def check_kind(file: InputFile) -> None:
     """Refuse a stream, as the footer is at the end of a file, and pipes and devices, which could block forever."""
     if file.is_stream:
         raise UsageError(f"{file.name}: Parquet cannot be read from a stream; give the path of a file")
+    path = file.path if file.stamp is None else None
     with explained(file.name):
-        is_regular = (
-            file.stamp is not None
-            or file.path is None
-            or not file.path.exists()
-            or file.path.is_file()
-            or file.path.is_dir()
-        )
-    if not is_regular:
-        raise InputError(
-            file.name, "is not a regular file, which Parquet needs", remedy="save it to a file first"
-        )
-
-
-def _open_handle(file: InputFile) -> tuple[pa.NativeFile, Handle | None]:
-    """Return a file for the library, and the handle behind it; a local file is read by the library itself."""
-    if file.path is not None:
-        # By bytes: a path is then never taken for a URL, and need not be UTF-8.
-        return pa.OSFile(os.fsencode(file.path), "rb"), None
-    raw = opener_of(file).open_raw()
-    return pa.PythonFile(raw, "r"), getattr(raw, "handle", None)
+        is_odd = path is not None and path.exists() and not (path.is_file() or path.is_dir())
+    if is_odd:
+        problem = "is not a regular file, which Parquet needs"
+        raise InputError(file.name, problem, remedy="save it to a file first")
 
 
 @contextmanager
@@ -143,23 +125,26 @@ class OpenFile:
     def __init__(
         self, file: InputFile, *, metadata: pq.FileMetaData | None = None, int96_unit: str = "ns"
     ) -> None:
-        self.name = file.name
-        with explained(file.name):
-            self._handle, self._expecting = _open_handle(file)
-        try:
-            with explained(file.name):
-                self.parquet = pq.ParquetFile(
-                    self._handle,
-                    metadata=metadata,
-                    pre_buffer=False,
-                    buffer_size=BUFFER_BYTES,
-                    coerce_int96_timestamp_unit=int96_unit,
-                    page_checksum_verification=True,
-                )
-                self.metadata: pq.FileMetaData = self.parquet.metadata
-        except BaseException:
-            self.close()
-            raise
+        self.name, self.int96_unit = file.name, int96_unit
+        self._expecting: Handle | None = None
+        with explained(file.name), ExitStack() as stack:
+            if file.path is not None:
+                # Read by the library itself, and by bytes: a path is then never taken for a URL, and need not be UTF-8.
+                self._handle = pa.OSFile(os.fsencode(file.path), "rb")
+            else:
+                raw = opener_of(file).open_raw()
+                self._handle, self._expecting = pa.PythonFile(raw, "r"), getattr(raw, "handle", None)
+            stack.callback(self.close)
+            self.parquet = pq.ParquetFile(
+                self._handle,
+                metadata=metadata,
+                pre_buffer=False,
+                buffer_size=BUFFER_BYTES,
+                coerce_int96_timestamp_unit=int96_unit,
+                page_checksum_verification=True,
+            )
+            self.metadata: pq.FileMetaData = self.parquet.metadata
+            stack.pop_all()
 
     def __enter__(self) -> Self:
         return self
@@ -172,17 +157,8 @@ class OpenFile:
         with suppress(OSError):  # it was only read
             self._handle.close()
 
-    @cached_property
-    def schema(self) -> pa.Schema:
-        """The Arrow schema with the key-value metadata of the file that hold for its records in any order."""
-        return self._settled[0]
-
-    @property
-    def range_index(self) -> RangeIndex | None:
-        return self._settled[1]
-
-    @cached_property
-    def _settled(self) -> tuple[pa.Schema, RangeIndex | None]:
+    def read_schema(self) -> tuple[pa.Schema, RangeIndex | None]:
+        """Return the Arrow schema with the metadata that hold for its records in any order, and the index of pandas."""
         with explained(self.name):
             # The metadata of pyarrow's schema lack what others added.
             return settle(
@@ -294,8 +270,6 @@ class Footer:
     """Estimated memory of the footer while the file is open."""
     range_index: RangeIndex | None
     """The index of pandas that becomes a column."""
-    pages: dict[int, tuple[list[int], Pages]] = field(default_factory=dict)
-    """What is known of some pages already: by row group, the Parquet columns, and their pages."""
 
     @property
     def name(self) -> str:
@@ -352,53 +326,50 @@ def open_footer(
         stored = _read_schema(name, stream, file_bytes, footer_bytes, schemas)
     if footer_bytes < file_bytes:  # else the library tells that it is damaged
         check_memory(name, "its footer", _PARSED * footer_bytes, memory_bytes)
-    file = OpenFile(input_file)
+    file = OpenFile(input_file, int96_unit=int96_unit or "ns")
     try:
         if stored is None:
             raise InputError(name, "is damaged: its schema ends too early", remedy=DAMAGED)
-        with explained(name):
-            footer = _read_footer(file, input_file, file_bytes, schemas, stored)
-        unit = int96_unit or footer.int96_unit
-        if footer.int96_columns and unit != "ns":
-            metadata = file.metadata
+        metadata = file.metadata
+        has_int96 = any(leaf.physical == INT96 for leaf in stored.leaves)
+        if has_int96 and int96_unit is None and b"org.apache.spark.version" in (metadata.metadata or {}):
             file.close()
-            file = OpenFile(input_file, metadata=metadata, int96_unit=unit)
-            footer = replace(footer, declared=_find_declared(file, schemas, stored))
+            file = OpenFile(input_file, metadata=metadata, int96_unit="us")
+        with explained(name):
+            return file, _read_footer(file, input_file, file_bytes, schemas, stored)
     except BaseException:
         file.close()
         raise
-    return file, replace(footer, int96_unit=unit)
 
 
 def _read_footer(
     file: OpenFile, input_file: InputFile, file_bytes: int, schemas: DeclaredSchemas, stored: StoredSchema
 ) -> Footer:
-    metadata = file.metadata
-    if metadata.num_columns > _MOST_COLUMNS:
-        raise InputError(
-            file.name, f"has {metadata.num_columns} columns, more than the {_MOST_COLUMNS} that are read"
-        )
-    declared = _find_declared(file, schemas, stored)
+    metadata, count = file.metadata, file.metadata.num_columns
+    if count > _MOST_COLUMNS:
+        raise InputError(file.name, f"has {count} columns, more than the {_MOST_COLUMNS} that are read")
+    schema, index = file.read_schema()
+    declared = schemas.find(stored.annotate(schema), index.name if index else None)
     starts = declared.leaf_starts
-    if not starts[-1] == len(stored.leaves) == metadata.num_columns:
-        raise InputError(file.name, f"its {metadata.num_columns} columns do not match its Arrow schema")
+    if not starts[-1] == len(stored.leaves) == count:
+        raise InputError(file.name, f"its {count} columns do not match its Arrow schema")
     groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
     rows = tuple(group.num_rows for group in groups)
-    _check_holds_records(file.name, rows, metadata.num_columns)
+    _check_holds_records(file.name, rows, count)
     times = [leaf for leaf, each in enumerate(stored.leaves) if each.physical == INT96]
-    int96 = tuple(sorted({bisect_right(starts, leaf) - 1 for leaf in times}))
-    unit = "us" if int96 and b"org.apache.spark.version" in (metadata.metadata or {}) else "ns"
-    sizes = tuple(group.total_byte_size for group in groups)
-    is_paged = str(metadata.created_by).startswith(_PAGED_WRITERS)
-    parsed_bytes = _PARSED * metadata.serialized_size
     return Footer(
-        input_file, file_bytes, declared, rows, sizes, stored.leaves, int96, unit, is_paged, parsed_bytes,
-        file.range_index,
-    )  # fmt: skip
-
-
-def _find_declared(file: OpenFile, schemas: DeclaredSchemas, stored: StoredSchema) -> Declared:
-    return schemas.find(stored.annotate(file.schema), file.range_index.name if file.range_index else None)
+        input_file=input_file,
+        file_bytes=file_bytes,
+        declared=declared,
+        group_rows=rows,
+        group_bytes=tuple(group.total_byte_size for group in groups),
+        stored_leaves=stored.leaves,
+        int96_columns=tuple(sorted({bisect_right(starts, leaf) - 1 for leaf in times})),
+        int96_unit=file.int96_unit,
+        is_paged=str(metadata.created_by).startswith(_PAGED_WRITERS),
+        parsed_bytes=_PARSED * metadata.serialized_size,
+        range_index=index,
+    )
 
 
 def _read_schema(

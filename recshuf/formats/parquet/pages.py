@@ -64,7 +64,7 @@ class FileOpener:
         with explained(file.name):
             metadata = file.metadata
             rows = tuple(metadata.row_group(index).num_rows for index in range(metadata.num_row_groups))
-            if rows != self.footer.group_rows or not file.schema.equals(self.footer.schema):
+            if rows != self.footer.group_rows or not file.read_schema()[0].equals(self.footer.schema):
                 raise InputError(file.name, "was changed while it was being read")
 
     def name_row(self, row: int) -> str:

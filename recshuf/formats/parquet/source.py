@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 
     from recshuf.formats.parquet.file import Footer, OpenFile
     from recshuf.formats.parquet.metadata import RangeIndex
-    from recshuf.formats.parquet.pages import Pages
     from recshuf.interfaces import BatchLimits, Handle
 
 
@@ -217,7 +216,7 @@ def _read_groups(
     """Yield stored batches of row groups, each of the rows that `pace` chooses; small row groups are read together."""
     footer = opener.footer
     for run in opener.join_groups(groups, _JOINED_BYTES if columns.is_joinable else 0):
-        pages = [_find_pages(file, footer, group, columns.leaves, most_page_bytes) for group in run]
+        pages = [check_pages(file, group, columns.leaves, most_page_bytes) for group in run]
         # pyarrow fills up a column that has too few values from the next row group, and leaves it those too many.
         is_sound = all(
             each.values <= {footer.group_rows[group]} for each, group in zip(pages, run, strict=True)
@@ -231,13 +230,6 @@ def _read_groups(
                     for group in part:
                         deque(_read_run(file, footer, [group], columns, pace), maxlen=0)
                 raise
-
-
-def _find_pages(file: OpenFile, footer: Footer, group: int, leaves: list[int], most_bytes: int) -> Pages:
-    measured, pages = footer.pages.get(group, ([], None))
-    if pages and measured == leaves and pages.memory_bytes <= most_bytes:
-        return pages
-    return check_pages(file, group, leaves, most_bytes)
 
 
 def _read_run(

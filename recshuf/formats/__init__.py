@@ -21,7 +21,7 @@ from recshuf.formats.compression import (
     recognise_compression,
     split_suffix,
 )
-from recshuf.formats.pointers import refuse_pointer
+from recshuf.formats.files import refuse_pointer
 from recshuf.interfaces import Format, ReadOptions
 from recshuf.storage.reading.local import open_input, read_head
 from recshuf.storage.reading.objects import look_ahead

@@ -1,18 +1,18 @@
-"""Files that are read at any place, and shards that are files of their own, written to their end."""
+"""What formats share: errors of files, options of several arrays, files read at any place, and shards written to their end."""
 
 from __future__ import annotations
 
+import shlex
 from abc import abstractmethod
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from recshuf.errors import InputError, MemoryLimitError, RecshufError
-from recshuf.interfaces import Sink, Target
-from recshuf.records.conforming import MisfitError
+from recshuf.interfaces import FormatOption, Sink, Target
 from recshuf.system.units import format_size, round_up
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from contextlib import ExitStack
     from io import FileIO
     from pathlib import Path
@@ -21,11 +21,65 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from recshuf.interfaces import Handle
+    from recshuf.records.conforming import MisfitError
 
 
 DAMAGED = "fetch or write the file again"
 _BESIDE_BYTES = 20 * 10**6
 """What a run needs at least besides what is read of a file at once."""
+POINTER_BYTES = 64
+"""Bytes that `refuse_pointer` needs, if there are so many."""
+_POINTERS = {
+    b"version https://git-lfs.github.com/spec/": ("Git LFS", "git lfs pull"),
+    b"version https://hawser.github.com/spec/": ("Git LFS", "git lfs pull"),
+    b"/annex/objects/": ("git-annex", "git annex get ."),
+}
+_MOST_SHOWN = 3
+MOST_LISTED = 12
+"""Names that a message lists, or proposes."""
+_COMMONEST = "the datasets of the commonest length, or those of --datasets"
+_REFUSED = "Default: datasets of several lengths are refused."
+DATASETS = FormatOption(
+    "datasets",
+    "HDF5, NumPy archives: datasets to read; * in a name stands for any letters. Default: all that have a first axis.",
+    "A,B", group="Input", is_list=True,
+)  # fmt: skip
+KEEP_OTHERS = FormatOption(
+    "keep_others",
+    f"HDF5 and NumPy archives, each to the same format: shuffle {_COMMONEST}, and copy datasets of other lengths unchanged into "
+    f"every shard. {_REFUSED}",
+    side="native", group="Input",
+    elsewhere=(("*", f"HDF5, NumPy archives: the records are {_COMMONEST}; others are kept as wholes. {_REFUSED}"),),
+)  # fmt: skip
+OTHERS = FormatOption("others", "", "A,B")
+"""Paths of the datasets that are copied, if that is known."""
+CHOOSE_ONE = "choose one with --columns, or --datasets (HDF5, npz)"
+"""Remedy where a format holds one column."""
+
+
+def refuse_pointer(name: str, head: bytes) -> None:
+    """Refuse an input that begins like a pointer: what it points to was not fetched."""
+    for begin, (what, command) in _POINTERS.items():
+        if head.startswith(begin):
+            raise InputError(
+                name,
+                f"is a pointer of {what}, and not the file that it stands for",
+                remedy=f"fetch that with {command} in its repository",
+            )
+
+
+def shorten(names: Sequence[str], count: int | None = None, most: int = _MOST_SHOWN) -> str:
+    """Return the first names and the number of further ones, of `count` in all, for a message."""
+    shown = names[:most]
+    rest = (len(names) if count is None else count) - len(shown)
+    return ", ".join(shown) + (f" and {rest:,} more" if rest else "")
+
+
+def write_flag(names: Sequence[str]) -> str | None:
+    """Return an option that names datasets, as a shell takes it; None if that is not possible, or too long."""
+    if len(names) > MOST_LISTED or any("," in name or not name.isprintable() for name in names):
+        return None
+    return f"--datasets {shlex.quote(','.join(names))}"
 
 
 def check_memory(
@@ -52,11 +106,13 @@ def explained(
         yield
     except RecshufError:
         raise
-    except MisfitError as error:
-        raise explain_misfit(error, name, place() if callable(place) else place) from error
     except faults as error:
-        said = " ".join(str(error).split())[:300]
+        from recshuf.records.conforming import MisfitError  # plans do without pyarrow
+
         place = place() if callable(place) else place
+        if isinstance(error, MisfitError):
+            raise explain_misfit(error, name, place) from error
+        said = " ".join(str(error).split())[:300]
         raise InputError(name, f"{problem}: {said}", place=place, remedy=remedy) from error
 
 

@@ -24,9 +24,9 @@ from recshuf.formats import (
 )
 from recshuf.formats.arrow.saved import INFO, SPLITS, STATE, find_sets
 from recshuf.formats.compression import split_suffix
+from recshuf.formats.files import refuse_pointer
 from recshuf.formats.lines import has_several_lines
 from recshuf.formats.lines.foreign import explain_suffix, is_kind_of_text
-from recshuf.formats.pointers import refuse_pointer
 from recshuf.interfaces import NameSuffix, Stamp
 from recshuf.storage.reading.choosing import Judged, Role
 from recshuf.storage.reading.local import read_head

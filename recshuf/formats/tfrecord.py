@@ -20,11 +20,11 @@ import pyarrow.compute as pc
 
 from recshuf.errors import ConversionError, InputError, UsageError
 from recshuf.formats.compression import COMPRESSIONS, recognise_compression
+from recshuf.formats.files import CHOOSE_ONE, MOST_LISTED, shorten
 from recshuf.formats.lines.cutting import SCHEMA, view_records
 from recshuf.formats.lines.files import BlockReader, CutFragment, FramedCutter
 from recshuf.formats.lines.sink import LineTarget, take_values
 from recshuf.formats.lines.source import LineLayout, LineSource
-from recshuf.formats.options import CHOOSE_ONE, MOST_LISTED, shorten
 from recshuf.interfaces import BadRecords, Decoder, Format, TableDecoder, Traits
 from recshuf.records.arrays import wrap_values
 

@@ -16,7 +16,7 @@ import xxhash
 
 from recshuf.errors import PileError, UsageError
 from recshuf.formats.jsonl.encoding import encode_lines
-from recshuf.formats.values import find_invalid
+from recshuf.formats.texts import find_invalid
 from recshuf.output.manifest import is_beside
 from recshuf.records.arrays import view_bytes, view_offsets
 from recshuf.system.files import sync

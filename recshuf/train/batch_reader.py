@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from recshuf.formats.selection import Selection
+from recshuf.formats.stored import Selection
 from recshuf.records.provenance import find_origins
 from recshuf.system.buffers import BufferPool
 from recshuf.train.blocks import Part, append_seeds, choose_block

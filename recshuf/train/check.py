@@ -12,7 +12,7 @@ from recshuf.audit.order.battery import Score
 from recshuf.audit.order.check import combine_reports, score_matching
 from recshuf.audit.order.matching import Matching
 from recshuf.errors import CheckError, UsageError
-from recshuf.formats.selection import ID
+from recshuf.formats.stored import ID
 from recshuf.piles.epochs import EpochOrder
 from recshuf.piles.groups import Groups
 from recshuf.records.provenance import pack_provenance, unpack_provenance

@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 from recshuf.errors import UsageError
-from recshuf.formats.selection import ID_TYPE
+from recshuf.formats.stored import ID_TYPE
 from recshuf.records.arrays import unpack_bits, view_bytes
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from recshuf.errors import ConversionError, UsageError
-from recshuf.formats.selection import Selection
+from recshuf.formats.stored import Selection
 from recshuf.records.arrays import (
     check_path,
     dtype_of,

@@ -13,7 +13,7 @@ import pyarrow as pa
 import xxhash
 
 from recshuf.errors import UsageError
-from recshuf.formats.selection import ID, Selection
+from recshuf.formats.stored import ID, Selection
 from recshuf.piles.groups import Regions
 from recshuf.piles.slices import JoinedRecords, RecordCodec
 from recshuf.records.digests import Digests, digest_records, sum_table

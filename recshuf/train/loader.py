@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from recshuf.errors import UsageError
-from recshuf.formats.selection import list_columns
+from recshuf.formats.stored import list_columns
 from recshuf.piles.epochs import EpochOrder
 from recshuf.records.keys import MAX_PILES
 from recshuf.storage import parse_storage

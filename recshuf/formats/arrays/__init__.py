@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from recshuf.formats.options import DATASETS, KEEP_OTHERS
+from recshuf.formats.files import DATASETS, KEEP_OTHERS
 from recshuf.interfaces import Format, FormatOption, Traits, whole_number
 
 if TYPE_CHECKING:

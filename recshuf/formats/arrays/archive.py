@@ -22,8 +22,16 @@ import xxhash
 from recshuf.errors import InputError, UsageError
 from recshuf.formats.arrays.fixed import ArraySink, ArraySource
 from recshuf.formats.arrays.layout import ArchiveLayout, Array, read_header
-from recshuf.formats.files import DAMAGED, FileTarget, explained
-from recshuf.formats.options import DATASETS, KEEP_OTHERS, MOST_LISTED, shorten, write_flag
+from recshuf.formats.files import (
+    DAMAGED,
+    DATASETS,
+    KEEP_OTHERS,
+    MOST_LISTED,
+    FileTarget,
+    explained,
+    shorten,
+    write_flag,
+)
 from recshuf.interfaces import RowFragment, open_raw
 from recshuf.records.arrays import list_known, wrap_values
 from recshuf.system.files import BehindFile

@@ -19,8 +19,7 @@ import pyarrow as pa
 
 from recshuf.errors import ConversionError, InputError
 from recshuf.formats.arrays import MAGIC
-from recshuf.formats.files import explained
-from recshuf.formats.options import CHOOSE_ONE
+from recshuf.formats.files import CHOOSE_ONE, explained
 from recshuf.interfaces import TableDecoder
 from recshuf.records.arrays import dtype_of, view_bytes, wrap_values
 

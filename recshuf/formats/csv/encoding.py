@@ -19,7 +19,7 @@ from recshuf.dataclass import dataclass
 from recshuf.errors import ConversionError
 from recshuf.formats.csv.quotes import Dialect, QuoteScanner
 from recshuf.formats.lines.cutting import view_records
-from recshuf.formats.values import PER_SECOND, check_times, find_invalid, has_factor
+from recshuf.formats.texts import PER_SECOND, check_times, find_invalid, has_factor
 from recshuf.records.arrays import storage_of, wrap_bytes
 from recshuf.records.conforming import plain_decimals
 

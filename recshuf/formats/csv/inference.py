@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from recshuf.formats.values import exact_limit
+from recshuf.formats.texts import exact_limit
 from recshuf.records.arrays import view_bytes, view_offsets
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from functools import cached_property
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from recshuf.formats.options import DATASETS, KEEP_OTHERS, OTHERS
+from recshuf.formats.files import DATASETS, KEEP_OTHERS, OTHERS
 from recshuf.interfaces import Format, Traits
 
 if TYPE_CHECKING:

@@ -18,12 +18,12 @@ from h5py._objects import phil
 
 from recshuf.errors import InputError, RecshufError, UnavailableInputError
 from recshuf.formats.compression import explain_packed
+from recshuf.formats.files import POINTER_BYTES, refuse_pointer
 from recshuf.formats.hdf5 import SIGNATURE, list_places
 from recshuf.formats.hdf5.columns import check_access
 from recshuf.formats.hdf5.guards import IndexStream, check_chunks, check_small_file
 from recshuf.formats.hdf5.roles import MARKS, Matrix, adopt_matrices
 from recshuf.formats.hdf5.types import kind_of
-from recshuf.formats.pointers import POINTER_BYTES, refuse_pointer
 from recshuf.storage.reading.local import LocalHandle, opener_of
 from recshuf.storage.reading.objects import ObjectStream
 

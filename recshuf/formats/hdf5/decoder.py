@@ -26,7 +26,7 @@ from recshuf.formats.hdf5.types import (
     strip_texts,
     wrap_rows,
 )
-from recshuf.formats.values import find_invalid
+from recshuf.formats.texts import find_invalid
 from recshuf.interfaces import TableDecoder, ValueReader
 from recshuf.records.arrays import check_path, dotted, is_any_list, unknown_column, view_bytes, view_offsets
 

@@ -11,6 +11,7 @@ from h5py import h5t
 
 from recshuf.dataclass import dataclass
 from recshuf.errors import InputError
+from recshuf.formats.files import DATASETS, KEEP_OTHERS, OTHERS
 from recshuf.formats.hdf5.columns import (
     Column,
     Storage,
@@ -35,7 +36,6 @@ from recshuf.formats.hdf5.roles import (
 )
 from recshuf.formats.hdf5.signs import check_independent, check_lengths, refuse_parts
 from recshuf.formats.hdf5.types import Kind, find_copy_obstacle, find_obstacle, name_type
-from recshuf.formats.options import DATASETS, KEEP_OTHERS, OTHERS
 from recshuf.records.arrays import dotted, unknown_column
 
 if TYPE_CHECKING:

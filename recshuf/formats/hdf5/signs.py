@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from h5py import h5t
 
 from recshuf.errors import InputError
+from recshuf.formats.files import shorten, write_flag
 from recshuf.formats.hdf5.contents import list_scales
 from recshuf.formats.hdf5.roles import (
     Roles,
@@ -24,7 +25,6 @@ from recshuf.formats.hdf5.roles import (
     is_of_variables,
     propose_without,
 )
-from recshuf.formats.options import shorten, write_flag
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

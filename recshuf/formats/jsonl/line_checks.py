@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from recshuf.formats.values import find_invalid
+from recshuf.formats.texts import find_invalid
 from recshuf.records.arrays import view_bytes, view_data, view_offsets
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ import pyarrow.types as pt
 
 from recshuf.dataclass import dataclass
 from recshuf.formats.jsonl.line_checks import BadRecord, LineErrors, name_path, shorten
-from recshuf.formats.values import exact_limit
+from recshuf.formats.texts import exact_limit
 from recshuf.records.arrays import FLAT, dtype_of, is_variable_list, unpack_bits, view_bytes
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from recshuf.errors import InputError
 from recshuf.formats.compression import DECOMPRESS, UNPACK, recognise_compression
+from recshuf.formats.files import refuse_pointer
 from recshuf.formats.lines import NEWLINE, count_header_lines, find_separator, has_several_lines
 from recshuf.formats.lines.cutting import CRLF, MARK
-from recshuf.formats.pointers import refuse_pointer
 
 if TYPE_CHECKING:
     from recshuf.interfaces import ReadOptions

@@ -23,10 +23,9 @@ import numpy as np
 import pyarrow as pa
 
 from recshuf.errors import ConversionError, InputError
-from recshuf.formats.files import FileSink, FileTarget, fill, write_all
+from recshuf.formats.files import CHOOSE_ONE, FileSink, FileTarget, fill, write_all
 from recshuf.formats.lines.cutting import view_records
 from recshuf.formats.megatron import CODES, MAGIC
-from recshuf.formats.options import CHOOSE_ONE
 from recshuf.interfaces import InputSummary, RowFragment, Source, TableDecoder, open_input
 from recshuf.records.arrays import is_any_list, wrap_bytes
 from recshuf.system.files import BehindFile

@@ -15,12 +15,11 @@ import pyarrow.parquet as pq
 from recshuf.dataclass import dataclass
 from recshuf.errors import InputError, UsageError
 from recshuf.formats.compression import explain_packed
-from recshuf.formats.files import DAMAGED, check_memory, explain_misfit
+from recshuf.formats.files import DAMAGED, POINTER_BYTES, check_memory, explain_misfit, refuse_pointer
 from recshuf.formats.parquet import MAGIC, MAGIC_ENCRYPTED
 from recshuf.formats.parquet.annotations import INT96, read_schema
 from recshuf.formats.parquet.metadata import settle
 from recshuf.formats.parquet.types import is_narrow, is_ordered, leaf_types
-from recshuf.formats.pointers import POINTER_BYTES, refuse_pointer
 from recshuf.records.conforming import MisfitError
 from recshuf.storage.reading.local import opener_of
 from recshuf.system.units import count_of

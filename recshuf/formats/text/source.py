@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from recshuf.errors import ConversionError, InputError, UsageError
+from recshuf.formats.files import CHOOSE_ONE, MOST_LISTED, shorten
 from recshuf.formats.lines import (
     NEWLINE,
     RECORD_LINES,
@@ -35,8 +36,7 @@ from recshuf.formats.lines.cutting import (
 )
 from recshuf.formats.lines.sink import LineTarget, take_values
 from recshuf.formats.lines.source import LineLayout, LineSource
-from recshuf.formats.options import CHOOSE_ONE, MOST_LISTED, shorten
-from recshuf.formats.values import find_invalid
+from recshuf.formats.texts import find_invalid
 from recshuf.interfaces import BadRecords, ReadOptions, TableDecoder
 
 if TYPE_CHECKING:

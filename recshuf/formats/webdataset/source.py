@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 
 from recshuf.errors import InputError
+from recshuf.formats.files import refuse_pointer
 from recshuf.formats.lines.cutting import SCHEMA
 from recshuf.formats.lines.files import BlockReader, CutFragment, FramedCutter
 from recshuf.formats.lines.source import LineSource
-from recshuf.formats.pointers import refuse_pointer
 from recshuf.formats.webdataset import RENAME_KEYS
 from recshuf.formats.webdataset.cutting import (
     BLOCK_BYTES,

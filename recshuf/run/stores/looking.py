@@ -9,8 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from recshuf.errors import MissingRecordError, UsageError
-from recshuf.formats.selection import ID_TYPE, Selection
-from recshuf.formats.stored import StoredSource
+from recshuf.formats.stored import ID_TYPE, Selection, StoredSource
 from recshuf.piles.epochs import EpochOrder
 from recshuf.piles.groups import Groups
 from recshuf.records.arrays import take_rows

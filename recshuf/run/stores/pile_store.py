@@ -24,8 +24,7 @@ from recshuf.errors import (
 )
 from recshuf.formats import load_format
 from recshuf.formats.metadata import check_appended, find_other_copies
-from recshuf.formats.selection import list_columns
-from recshuf.formats.stored import StoredSource, read_metadata, read_table_schema
+from recshuf.formats.stored import StoredSource, list_columns, read_metadata, read_table_schema
 from recshuf.job.arguments import make_job
 from recshuf.job.options import Options, ScatterOptions, Size, refuse_unknown, to_keywords
 from recshuf.job.report import Progress, PythonWarnings

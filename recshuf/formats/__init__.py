@@ -206,7 +206,7 @@ def open_source(name: str, inputs: Sequence[InputFile], options: ReadOptions) ->
     options = replace(options, own=tuple(pair for pair in options.own if pair[0] in declared))
     if name == TABLES or all(file.table is None for file in inputs):
         return known.open_source(inputs, options)
-    from recshuf.formats.tables import TableSource
+    from recshuf.formats.objects import TableSource
 
     return TableSource(known, inputs, options)
 

@@ -1,4 +1,4 @@
-"""Tables that the caller of a Python function holds: which objects are inputs, and how their batches are read."""
+"""Tables that the caller of a Python function holds: which objects are inputs, how their batches are read, and the source of some."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import os
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from recshuf.errors import InputError, UsageError
-from recshuf.interfaces import TableName
+from recshuf.formats import TABLES, load_format
+from recshuf.interfaces import Fragment, Source, TableDecoder, TableName
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -18,6 +21,9 @@ if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
     from numpy.typing import NDArray
+
+    from recshuf.formats.parquet.source import HeldTables
+    from recshuf.interfaces import Decoder, Format, InputFile, ReadOptions
 
 
 _FRAMES = ("pandas", "polars", "modin", "cudf")
@@ -28,6 +34,8 @@ _STREAM_ROWS = 1 << 10
 """Rows of a batch, where nothing tells how long they are."""
 _COUNTED = ("parquet", "arrow", "ipc", "feather")
 """Suffixes of formats whose files tell how many rows they have."""
+_HEAD_ROWS, _HEAD_BYTES = 1 << 16, 16 << 20
+"""First rows that tell how the columns of tables are best stored, and how many bytes of them suffice; those of a reader are held."""
 
 
 def name_table(value: object, place: int) -> TableName | None:
@@ -37,21 +45,8 @@ def name_table(value: object, place: int) -> TableName | None:
     if isinstance(value, str | bytes | os.PathLike):
         return None
     package, kind = _name_package(type(value)), type(value).__name__
-    if package == "polars" and kind == "LazyFrame":
-        raise UsageError("inputs: polars.LazyFrame is a plan, and holds no records; collect() it")
-    if package == "pyarrow" and kind == "Scanner":
-        raise UsageError(
-            "inputs: pyarrow.dataset.Scanner is a plan, and holds no records; give to_reader() of it"
-        )
-    if package == "datasets" and isinstance(value, Mapping):
-        raise UsageError(
-            f"inputs: datasets.{kind} is a dict of splits; give one, such as [{next(iter(value), 'train')!r}]"
-        )
-    if package == "recshuf":
-        raise UsageError(f"inputs: a {kind} is no input; recshuf.gather writes the records of a store")
-    if isinstance(value, Mapping):
-        remedy = "pyarrow.table(...) makes one of columns, pyarrow.Table.from_pylist([...]) one of records"
-        raise UsageError(f"inputs: a dict is no table; {remedy}")
+    if problem := _find_problem(value, package, kind):
+        raise UsageError(f"inputs: {problem}")
     table = _open_table(value, package, place)
     if table is None:
         return None
@@ -59,6 +54,22 @@ def name_table(value: object, place: int) -> TableName | None:
         "reader" if isinstance(table, _Reader) else "table" if isinstance(table, _MemoryTable) else "dataset"
     )
     return TableName(f"<{word} {place}>", table, value)
+
+
+def _find_problem(value: object, package: str, kind: str) -> str | None:
+    """Return what keeps a value, and others of its class, from being an input, and what to do."""
+    if (package, kind) == ("polars", "LazyFrame"):
+        return "polars.LazyFrame is a plan, and holds no records; collect() it"
+    if (package, kind) == ("pyarrow", "Scanner"):
+        return "pyarrow.dataset.Scanner is a plan, and holds no records; give to_reader() of it"
+    if package == "recshuf":
+        return f"a {kind} is no input; recshuf.gather writes the records of a store"
+    if not isinstance(value, Mapping):
+        return None
+    if package == "datasets":
+        return f"datasets.{kind} is a dict of splits; give one, such as [{next(iter(value), 'train')!r}]"
+    remedy = "pyarrow.table(...) makes one of columns, pyarrow.Table.from_pylist([...]) one of records"
+    return f"a dict is no table; {remedy}"
 
 
 def _name_package(kind: type) -> str:
@@ -145,25 +156,21 @@ class _Table(ABC):
         """Yield all batches; called once if it is read once."""
 
     def head(self, row_count: int, byte_count: int) -> list[pa.RecordBatch]:
-        if not self.is_once:
-            return _take(self._open(), row_count, byte_count, [])
-        self._rest = self._rest or self._open()
-        return list(_take(self._rest, row_count, byte_count, self._ahead))
+        taken: list[pa.RecordBatch] = []
+        batches = self._open()
+        if self.is_once:
+            batches = self._rest = self._rest or batches
+            taken = self._ahead
+        rows, size = sum(batch.num_rows for batch in taken), sum(batch.nbytes for batch in taken)
+        while rows < row_count and size < byte_count and (batch := next(batches, None)) is not None:
+            taken.append(batch)
+            rows, size = rows + batch.num_rows, size + batch.nbytes
+        return list(taken)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         while self._ahead:
             yield self._ahead.pop(0)
         yield from self._rest or self._open()
-
-
-def _take(
-    batches: Iterator[pa.RecordBatch], row_count: int, byte_count: int, taken: list[pa.RecordBatch]
-) -> list[pa.RecordBatch]:
-    rows, size = sum(batch.num_rows for batch in taken), sum(batch.nbytes for batch in taken)
-    while rows < row_count and size < byte_count and (batch := next(batches, None)) is not None:
-        taken.append(batch)
-        rows, size = rows + batch.num_rows, size + batch.nbytes
-    return taken
 
 
 def _count_rows(byte_count: int, rows: int) -> int:
@@ -321,3 +328,99 @@ class _HuggingFace(_Table):
         names = self.schema.names
         for batch in super().batches():
             yield batch if batch.schema.names == names else batch.select(names)
+
+
+class TableSource(Source):
+    """Tables, and files of a format whose sources have `schemas`, those that each file declares.
+
+    Each kind is read by a source of its own, whose batches are then brought to the schema of all.
+    """
+
+    def __init__(self, known: Format, inputs: Sequence[InputFile], options: ReadOptions) -> None:
+        from recshuf.formats.arrow.source import unite
+        from recshuf.formats.parquet.source import make_layout
+        from recshuf.formats.parquet.types import dense_schema
+
+        kinds = [
+            [index for index, file in enumerate(inputs) if bool(file.table) is held] for held in (True, False)
+        ]
+        # Columns that only some inputs have are chosen from those of all.
+        own = replace(options, columns=None) if kinds[1] else options
+        formats = (load_format(TABLES), known)
+        parts: list[Any] = [
+            one.open_source([inputs[index] for index in kind], own)
+            for one, kind in zip(formats, kinds, strict=True)
+            if kind
+        ]
+        self._places = {
+            index: (part, place)
+            for part, kind in zip(parts, kinds, strict=False)
+            for place, index in enumerate(kind)
+        }
+        order = [self._places[index] for index in range(len(inputs))]
+        self._parts = parts
+        self.inputs = tuple(part.inputs[place] for part, place in order)
+        self.notes = tuple(chain.from_iterable(part.notes for part in parts))
+        schemas = [part.schemas[place] for part, place in order]
+        declared, self.metadata = parts[0].layout.schema, parts[0].metadata
+        if kinds[1]:
+            _, _, declared, self.metadata = unite(self.inputs, schemas, options)
+            if self.metadata.differences and self.metadata.differences not in self.notes:
+                self.notes += (self.metadata.differences,)
+        held = self._hold(parts[0], declared)
+        self.layout = make_layout(held, parts[1].layout if kinds[1] else None)
+        self.schema = dense_schema(self.layout.schema)
+
+    def _hold(self, source: Any, declared: pa.Schema) -> HeldTables:
+        import pyarrow as pa
+
+        from recshuf.formats.parquet.source import HeldTables
+
+        heads = (source.find_head(index, _HEAD_ROWS, _HEAD_BYTES) for index in range(len(source.inputs)))
+        head = next(filter(len, heads), pa.Table.from_batches([], source.schema))
+        names = source.layout.schema.names
+        dictionaries = {
+            declared.names.index(names[index]): values
+            for index, values in source.layout.dictionaries.items()
+            if names[index] in declared.names
+        }
+        rows = sum(one.record_count or 0 for one in source.inputs)
+        return HeldTables(declared, dictionaries, head, rows)
+
+    def fragments(self, input_index: int, block_bytes: int, max_record_bytes: int) -> Iterator[Fragment]:
+        from recshuf.formats.parquet.union import columns_of
+
+        part, place = self._places[input_index]
+        fragments: Iterator[Fragment] = part.fragments(place, block_bytes, max_record_bytes)
+        if part.schema.equals(self.schema, check_metadata=True):
+            return fragments
+        places = columns_of(self.schema, part.schema, self.inputs[input_index].name, [])
+        return (_Conformed(fragment, self.schema, places) for fragment in fragments)
+
+    def reading_bytes(self, block_bytes: int) -> int:
+        return max(int(part.reading_bytes(block_bytes)) for part in self._parts)
+
+    def decoder(self) -> Decoder:
+        return TableDecoder(self.schema)
+
+
+class _Conformed(Fragment):
+    """A fragment whose batches have the columns of a schema at these places, None for those that it lacks."""
+
+    def __init__(self, fragment: Fragment, schema: pa.Schema, places: Sequence[int | None]) -> None:
+        self._fragment, self._schema, self._places = fragment, schema, places
+        self.record_count = fragment.record_count
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        from recshuf.records.conforming import conform
+
+        for batch in self._fragment.batches():
+            columns = [
+                pa.nulls(len(batch), field.type)
+                if place is None
+                else conform(batch.column(place), field.type)
+                for place, field in zip(self._places, self._schema, strict=True)
+            ]
+            yield pa.RecordBatch.from_arrays(columns, schema=self._schema)

@@ -18,7 +18,7 @@ import xxhash
 from h5py import h5, h5a, h5d, h5o, h5s, h5t
 
 from recshuf.errors import InputError
-from recshuf.formats.files import DATASETS, KEEP_OTHERS, OTHERS
+from recshuf.formats.files import DATASETS, KEEP_OTHERS, OTHERS, shorten
 from recshuf.formats.hdf5.columns import read_column, read_storage
 from recshuf.formats.hdf5.contents import content_of, looking_into, reading
 from recshuf.formats.hdf5.decoder import Hdf5ValueReader, RowDecoder
@@ -54,7 +54,6 @@ from recshuf.formats.hdf5.types import (
 )
 from recshuf.formats.meaning import Weight, describe, is_counted, weigh
 from recshuf.formats.metadata import MetadataUnion
-from recshuf.formats.options import shorten
 from recshuf.interfaces import Decoder, Fragment, InputSummary, MetadataKey, Source
 from recshuf.storage.reading.objects import look_ahead
 from recshuf.storage.reading.read_ahead import UNIT_BYTES

@@ -86,7 +86,7 @@ def _open_table(value: Any, package: str, place: int) -> _Table | None:
         raise UsageError(f"{shown}; give the data set, or select_columns([...]) of it")
     if (arrow_dataset := sys.modules.get("pyarrow.dataset")) and isinstance(value, arrow_dataset.Dataset):
         return _ArrowDataset(value)
-    if not hasattr(value, "__arrow_c_stream__") and not _is_batch(value):
+    if not hasattr(value, "__arrow_c_stream__"):
         return None
     owner = type(value).__module__.partition(".")[0]
     shown = f"inputs: {owner}.{type(value).__name__} is one column, and no table"
@@ -102,17 +102,11 @@ def _open_table(value: Any, package: str, place: int) -> _Table | None:
     return _Reader(value, shown)
 
 
-def _is_batch(value: object) -> bool:
-    arrow = sys.modules.get("pyarrow")
-    return arrow is not None and isinstance(value, arrow.RecordBatch)
-
-
 def _load_table(value: Any, name: str) -> _MemoryTable:
     import pyarrow as pa
 
     try:
-        is_batch = isinstance(value, pa.RecordBatch)
-        return _MemoryTable(pa.Table.from_batches([value]) if is_batch else pa.table(value))
+        return _MemoryTable(pa.table(value))
     except (pa.ArrowException, TypeError, ValueError) as error:
         text = " ".join(str(error).split())[:300]
         remedy = "give each column a name of its own, and values of one type that Arrow has"

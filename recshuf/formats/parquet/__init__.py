@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from recshuf.interfaces import Format, FormatOption, Traits
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from recshuf.formats.parquet.plan import ParquetLayout
     from recshuf.interfaces import (
         Decoder,
         InputFile,
@@ -66,10 +68,11 @@ class ParquetFormat(Format):
 
         return ParquetTarget(schema, make_plan(schema, layout, options), options)
 
-    def grow_layout(self, layout: Any) -> object:
-        from recshuf.formats.parquet.plan import grow_layout
+    def grow_layout(self, layout: ParquetLayout) -> ParquetLayout:
+        """Return the layout with indices that have room for the values of further inputs."""
+        from recshuf.formats.parquet.types import widen_indices
 
-        return grow_layout(layout)
+        return replace(layout, schema=widen_indices(layout.schema))
 
     def restore_decoder(self, stored: StoredInputs) -> Decoder:
         from recshuf.interfaces import TableDecoder

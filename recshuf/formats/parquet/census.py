@@ -12,10 +12,10 @@ from recshuf.formats.metadata import MetadataUnion
 from recshuf.formats.parquet.annotations import FIXED
 from recshuf.formats.parquet.columns import (
     Dictionaries,
-    PartitionColumns,
     choose_unit,
     fill_types,
     known_schema,
+    read_partitions,
 )
 from recshuf.formats.parquet.file import COLUMN_BYTES, DeclaredSchemas, explained, open_footer
 from recshuf.formats.parquet.metadata import adopt, read_metadata, settle_copies
@@ -86,8 +86,8 @@ class ParquetCensus:
         self._scratch_row_bytes = max((sample.scratch_row_bytes for sample in samples), default=0.0)
         self._has_checksums = bool(samples) and next(iter(samples)).pages.have_checksums
         self._samples.clear()
-        self.partitions = PartitionColumns(inputs, set(self._union.schema.names))
-        self._fields = {field.name: field for field in self.partitions.fields}
+        self.partitions = read_partitions(inputs, set(self._union.schema.names))
+        self._fields = {key: pa.field(key, value.type) for key, value in self.partitions[0].items()}
         self._picks = pick_columns(self._union.schema, self._options, self._fields)
         declared = settle_copies(
             self._union.schema.metadata,
@@ -124,7 +124,7 @@ class ParquetCensus:
         )
 
     def schemas(self) -> list[pa.Schema]:
-        added = self.partitions.fields
+        added = self._fields.values()
         owns = [footer.declared.record_schema for footer in self.footers]
         return [pa.schema([*own, *added], own.metadata) for own in owns] if added else owns
 

@@ -79,31 +79,24 @@ _NULL = "__HIVE_DEFAULT_PARTITION__"
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 
 
-class PartitionColumns:
-    """Columns from the partition folders of the inputs, each constant within one input.
+def read_partitions(inputs: Sequence[InputFile], own: set[str]) -> list[dict[str, pa.Scalar]]:
+    """Return the columns that each input has from its partition folders, each constant within the input.
 
     A column is int64 if every value of every input is an integer, else string. All inputs must have the same keys. The `own`
     columns of the files take precedence over folders of the same name.
     """
+    texts = [_values_of(file, own) for file in inputs]
+    for file, values in zip(inputs, texts, strict=True):
+        if values.keys() != texts[0].keys():
+            problem = f"its folders give the columns {_listed(values)}, those of {inputs[0].name} {_listed(texts[0])}"
+            remedy = "shuffle them apart, or move files so that all have the same partition folders"
+            raise InputError(file.name, problem, remedy=remedy)
+    kinds = {key: _type_of([values[key] for values in texts]) for key in texts[0]}
+    return [{key: _make_scalar(values[key], kind) for key, kind in kinds.items()} for values in texts]
 
-    def __init__(self, inputs: Sequence[InputFile], own: set[str]) -> None:
-        self._values = [_values_of(file, own) for file in inputs]
-        for file, values in zip(inputs, self._values, strict=True):
-            if values.keys() != self._values[0].keys():
-                problem = f"its folders give the columns {_listed(values)}, those of {inputs[0].name} {_listed(self._values[0])}"
-                remedy = "shuffle them apart, or move files so that all have the same partition folders"
-                raise InputError(file.name, problem, remedy=remedy)
-        self._types = {key: _type_of([values[key] for values in self._values]) for key in self._values[0]}
-        self.fields = tuple(pa.field(key, kind) for key, kind in self._types.items())
 
-    def scalar(self, input_index: int, key: str) -> pa.Scalar:
-        """Return the value of the column `key` in every record of one input."""
-        value = self._values[input_index][key]
-        kind = self._types[key]
-        return pa.scalar(int(value) if value is not None and kind == pa.int64() else value, kind)
-
-    def are_equal(self, first_input: int, second_input: int) -> bool:
-        return self._values[first_input] == self._values[second_input]
+def _make_scalar(text: str | None, kind: pa.DataType) -> pa.Scalar:
+    return pa.scalar(int(text) if text is not None and kind == pa.int64() else text, kind)
 
 
 def _type_of(values: list[str | None]) -> pa.DataType:

@@ -84,11 +84,6 @@ class ParquetLayout:
     """Whether the pages of the first input with rows have checksums. Stores of earlier versions do not say it."""
 
 
-def grow_layout(layout: ParquetLayout) -> ParquetLayout:
-    """Return the layout with indices that have room for the values of further inputs."""
-    return replace(layout, schema=widen_indices(layout.schema))
-
-
 def choose_row_group_rows(footers: Sequence[Footer], least: int, most: int) -> int:
     """Return the rows of a row group of the shards, from `least` to `most`.
 

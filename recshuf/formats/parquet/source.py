@@ -7,6 +7,7 @@ from collections import deque
 from contextlib import suppress
 from dataclasses import replace
 from itertools import takewhile
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import pyarrow as pa
@@ -42,11 +43,10 @@ from recshuf.records.batch import concat_batches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from io import RawIOBase
 
     from recshuf.formats.parquet.file import Footer, OpenFile
     from recshuf.formats.parquet.metadata import RangeIndex
-    from recshuf.interfaces import BatchLimits, Handle
+    from recshuf.interfaces import BatchLimits, Opener
 
 
 _JOINED_BYTES = 4 << 20
@@ -90,7 +90,7 @@ class ParquetSource(Source):
             lambda index: (
                 footers[index].declared is footers[first].declared
                 and footers[index].range_index == footers[first].range_index
-                and partitions.are_equal(first, index)
+                and partitions[index] == partitions[first]
             ),
             inputs,
         )
@@ -104,11 +104,11 @@ class ParquetSource(Source):
         return limits, 2 * self._open_bytes + max_record_bytes
 
     def _project(self, input_index: int) -> Projection:
-        partitions = self._census.partitions
+        partitions = self._census.partitions[input_index]
         columns: list[int | pa.Scalar | RangeIndex] = []
         for field, column in zip(self.schema, self._census.columns_of(input_index), strict=True):
             if isinstance(column, str):
-                columns.append(partitions.scalar(input_index, column))
+                columns.append(partitions[column])
             else:
                 columns.append(pa.scalar(None, field.type) if column is None else column)
         return Projection(self._census.footers[input_index], self.schema, columns)
@@ -246,20 +246,6 @@ def _read_run(
         raise InputError(file.name, problem, place=name_groups(run), remedy=remedy)
 
 
-class _File:
-    def __init__(self, content: bytes) -> None:
-        self._content = content
-
-    def open(self) -> Handle:
-        raise NotImplementedError("the Parquet adapter reads raw files")
-
-    def open_raw(self) -> RawIOBase:
-        return cast("RawIOBase", io.BytesIO(self._content))
-
-    def find_stamp(self) -> None:
-        """Return None: it does not change."""
-
-
 class HeldTables(NamedTuple):
     """Tables that a caller holds, and all their records together."""
 
@@ -332,7 +318,8 @@ def _measure(tables: HeldTables) -> ParquetLayout:
     content = io.BytesIO()
     with suppress(pa.ArrowException):
         pq.write_table(tables.head, content)
-        file = InputFile("tables", None, opener=_File(content.getvalue()))
+        opener = SimpleNamespace(open_raw=lambda: io.BytesIO(content.getvalue()))
+        file = InputFile("tables", None, opener=cast("Opener", opener))
         found = cast("ParquetLayout", ParquetSource([file], ReadOptions()).layout)
         rows = max(tables.row_count, tables.head.num_rows)
         share = min(rows, found.row_group_rows) / min(tables.head.num_rows, found.row_group_rows)

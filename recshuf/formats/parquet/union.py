@@ -22,14 +22,15 @@ if TYPE_CHECKING:
 
 
 _UNITS = ("s", "ms", "us", "ns")
-_INTEGERS = {
-    (kind.startswith("int"), bits): pa.type_for_alias(f"{kind}{bits}")
-    for kind in ("int", "uint")
-    for bits in (8, 16, 32, 64)
+_BITS = {
+    **{pa.type_for_alias(f"uint{bits}"): (0, bits) for bits in (8, 16, 32, 64)},
+    **{pa.type_for_alias(f"int{bits}"): (bits - 1, bits - 1) for bits in (8, 16, 32, 64)},
+    pa.float16(): (11, 11),
+    pa.float32(): (24, 24),
+    pa.float64(): (53, 53),
 }
-_FLOATS = {16: pa.float16(), 32: pa.float32(), 64: pa.float64()}
+"""Bits of the whole numbers below and above zero that each type holds, floats without gaps; floats come last."""
 _DECIMAL_DIGITS = {128: 38, 256: 76}
-_EXACT_INTEGER_BITS = {16: 11, 32: 24, 64: 53}
 
 
 class FieldClash(Exception):  # noqa: N818 - never leaves the adapter: `SchemaUnion` turns it into an InputError
@@ -217,32 +218,21 @@ def _unify_dictionaries(
     left: pa.DictionaryType, right: pa.DictionaryType, path: str, *, widens: bool
 ) -> pa.DataType:
     index = _unify_numbers(left.index_type, right.index_type) or pa.int64()
-    index = index if pa.types.is_integer(index) else left.index_type
     value = unify_types(left.value_type, right.value_type, path, widens=widens)
     return pa.dictionary(index, value, ordered=left.ordered and right.ordered)
 
 
 def _unify_numbers(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    if pa.types.is_integer(left) and pa.types.is_integer(right):
-        return _unify_integers(left, right)
-    if pa.types.is_floating(left) and pa.types.is_floating(right):
-        return _FLOATS[max(left.bit_width, right.bit_width)]
-    if pa.types.is_integer(left) and pa.types.is_floating(right):
-        left, right = right, left
-    if pa.types.is_floating(left) and pa.types.is_integer(right):
-        wide = [bits for bits, exact in _EXACT_INTEGER_BITS.items() if exact >= right.bit_width]
-        wide = [bits for bits in wide if bits >= left.bit_width]
-        return _FLOATS[min(wide)] if wide else None
-    return None
+    if left not in _BITS or right not in _BITS:
+        return None
+    both = [kind for kind in _BITS if _holds(kind, left) and _holds(kind, right)]
+    return min(both, key=lambda kind: kind.bit_width, default=None)
 
 
-def _unify_integers(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    signed = [pa.types.is_signed_integer(kind) for kind in (left, right)]
-    if signed[0] == signed[1]:
-        return _INTEGERS[signed[0], max(left.bit_width, right.bit_width)]
-    unsigned_bits = right.bit_width if signed[0] else left.bit_width
-    signed_bits = left.bit_width if signed[0] else right.bit_width
-    return _INTEGERS.get((True, max(signed_bits, 2 * unsigned_bits)))
+def _holds(kind: pa.DataType, other: pa.DataType) -> bool:
+    if pa.types.is_floating(other) and not pa.types.is_floating(kind):
+        return False
+    return all(bits >= needed for bits, needed in zip(_BITS[kind], _BITS[other], strict=True))
 
 
 def _widen_numbers(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:

@@ -297,7 +297,7 @@ def test_folders_become_columns_if_all_inputs_have_the_same(tmp_path: Path) -> N
     second = store(tmp_path / "b.parquet", {"n": [3], "own": [7]})
     long = "9" * 19  # more than 64 bits hold
     partitions = [
-        (("year", "2024"), ("la%6Eg", "en%2Fus"), ("own", "1"), ("long", long)),
+        (("year", "+2024"), ("la%6Eg", "en%2Fus"), ("own", "1"), ("long", long)),
         (("year", "__HIVE_DEFAULT_PARTITION__"), ("lang", "7"), ("own", "2"), ("long", "1")),
     ]
     source = open_source(first, second, partitions=partitions)

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 
 from recshuf.errors import InputError
-from recshuf.formats.parquet.thrift import LIST, TRUE, ThriftReader, encode_fields
+from recshuf.formats.parquet.thrift import LIST, ThriftReader, encode_fields
 from recshuf.formats.parquet.types import child_fields, is_extension, leaf_types, with_children
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from recshuf.formats.parquet.thrift import RawFields
+    from recshuf.formats.parquet.thrift import RawFields, Struct
 
 
 OWN, GROUP = b"recshuf:annotation", b"recshuf:group_annotation"
@@ -111,16 +111,18 @@ def read_schema(name: str, footer: bytes) -> StoredSchema:
     leaves: list[Leaf] = []
     lacking: dict[int, tuple[str, bytes]] = {}
     """Names and annotations of groups that no column carries yet."""
-    for place, (element, groups) in enumerate(_read_schema(reader, _find_schema(reader))):
+    for place, (element, raw, groups) in enumerate(_list_elements(reader, footer, _find_schema(reader))):
+        numbers = element.numbers
         if len(groups) > _MOST_LEVELS:
             raise InputError(name, f"its schema nests more than {_MOST_LEVELS} levels deep")
-        if groups and _TYPE in element and _number(element, _CHILDREN) <= 0:
+        if groups and _TYPE in numbers and numbers.get(_CHILDREN, 0) <= 0:
             carried = lacking.pop(groups[-1], None)
-            marks = _mark_leaf(element) | ({GROUP: carried[1]} if carried else {})
-            leaves.append(Leaf(_number(element, _TYPE), _number(element, _LENGTH), marks))
-        elif groups and _number(element, _CHILDREN) > 0 and (mark := _mark_group(element)) is not None:
-            text = element[_NAME][1][1:].decode(errors="replace") if _NAME in element else ""
-            lacking[place] = text, mark
+            marks = _mark_leaf(element, raw) | ({GROUP: carried[1]} if carried else {})
+            leaves.append(Leaf(numbers[_TYPE], numbers.get(_LENGTH, -1), marks))
+        elif groups and numbers.get(_CHILDREN, 0) > 0 and _is_lost_group(element):
+            fields = ThriftReader(raw).read_raw_fields()
+            text = fields[_NAME][1][1:].decode(errors="replace") if _NAME in fields else ""
+            lacking[place] = text, _pick(fields, _KEPT)
     if lacking:
         group, mark = next(iter(lacking.values()))
         problem = f"its type {_name_annotation(mark)} cannot be kept"
@@ -129,19 +131,22 @@ def read_schema(name: str, footer: bytes) -> StoredSchema:
     return StoredSchema(footer[: reader.place], leaves)
 
 
-def _read_schema(footer: ThriftReader, count: int) -> Iterator[tuple[RawFields, list[int]]]:
-    """Yield the next `count` elements of the schema, groups and columns in order, each with the places of the groups around it.
+def _list_elements(
+    reader: ThriftReader, footer: bytes, count: int
+) -> Iterator[tuple[Struct, bytes, list[int]]]:
+    """Yield the next `count` elements of the schema, as stored, too: groups and columns in order, with the places of groups around.
 
     A group says how many children follow it.
     """
     around: list[int] = []
     missing: list[int] = []
     for place in range(count):
-        element = footer.read_raw_fields()
-        yield element, around
+        start = reader.place
+        element = reader.read_struct()
+        yield element, footer[start : reader.place], around
         if around:
             missing[-1] -= 1
-        if (children := _number(element, _CHILDREN)) > 0:
+        if (children := element.numbers.get(_CHILDREN, 0)) > 0:
             around.append(place)
             missing.append(children)
         while around and missing[-1] <= 0:
@@ -158,44 +163,38 @@ def _find_schema(footer: ThriftReader) -> int:
     return footer.read_list()[0] if kind else 0
 
 
-def _number(element: RawFields, field: int) -> int:
-    return ThriftReader(element[field][1]).read_number() if field in element else -1
+def _logical_id(element: Struct) -> int:
+    return next(iter(element.structs[_LOGICAL].structs), 0) if _LOGICAL in element.structs else 0
 
 
-def _logical_id(element: RawFields) -> int:
-    return ThriftReader(element[_LOGICAL][1]).read_field(0)[0] if _LOGICAL in element else 0
-
-
-def _mark_leaf(element: RawFields) -> Marks:
+def _mark_leaf(element: Struct, raw: bytes) -> Marks:
     logical = _logical_id(element)
     if logical == _TIME:
-        reader = ThriftReader(element[_LOGICAL][1])
-        reader.read_field(0)
-        is_lost = reader.read_field(0) == (1, TRUE)  # in UTC
+        is_lost = element.structs[_LOGICAL].structs[_TIME].numbers.get(1, 0) > 0  # in UTC
     elif logical:
         is_lost = logical not in _KNOWN_LOGICAL
     else:
-        is_lost = _number(element, _CONVERTED) in _LOST_CONVERTED
-    return {OWN: _encode(element, (*_COMPARED, *_KEPT))} if is_lost else {}
+        is_lost = element.numbers.get(_CONVERTED) in _LOST_CONVERTED
+    return {OWN: _pick(ThriftReader(raw).read_raw_fields(), (*_COMPARED, *_KEPT))} if is_lost else {}
 
 
-def _mark_group(element: RawFields) -> bytes | None:
-    logical, converted = _logical_id(element), _number(element, _CONVERTED)
-    if logical in _KNOWN_LOGICAL_GROUPS or (not logical and converted in (-1, *_KNOWN_CONVERTED_GROUPS)):
-        return None
-    return _encode(element, _KEPT)
+def _is_lost_group(element: Struct) -> bool:
+    if logical := _logical_id(element):
+        return logical not in _KNOWN_LOGICAL_GROUPS
+    return element.numbers.get(_CONVERTED, -1) not in (-1, *_KNOWN_CONVERTED_GROUPS)
 
 
-def _encode(element: RawFields, fields: Sequence[int]) -> bytes:
+def _pick(element: RawFields, fields: Sequence[int]) -> bytes:
     return encode_fields({field: element[field] for field in fields if field in element})
 
 
 def _name_annotation(mark: bytes) -> str:
-    element = ThriftReader(mark).read_raw_fields()
-    logical = _logical_id(element)
-    if logical:
+    element = ThriftReader(mark).read_struct()
+    if logical := _logical_id(element):
         return _NAMES.get(logical, f"number {logical} of LogicalType")
-    return _LOST_CONVERTED.get(number := _number(element, _CONVERTED), f"number {number} of ConvertedType")
+    return _LOST_CONVERTED.get(
+        number := element.numbers.get(_CONVERTED, -1), f"number {number} of ConvertedType"
+    )
 
 
 def name_type(field: pa.Field) -> str:
@@ -255,25 +254,20 @@ def put_marks(head: bytes, marks: Mapping[int, Marks]) -> bytes:
     reader = ThriftReader(head)
     count = _find_schema(reader)
     start, leaf = reader.place, 0
-    elements: list[RawFields] = []
-    for element, groups in _read_schema(reader, count):
-        elements.append(element)
-        if _CHILDREN not in element:
+    elements: list[bytes] = []
+    for element, raw, groups in _list_elements(reader, head, count):
+        elements.append(raw)
+        if _CHILDREN not in element.numbers:
             own = marks.get(leaf, {})
-            elements[-1] = _put(element, own.get(OWN))
-            if GROUP in own:
-                elements[groups[-1]] = _put(elements[groups[-1]], own[GROUP])
+            for key, place in ((OWN, -1), (GROUP, groups[-1])):
+                elements[place] = _put(elements[place], own[key]) if key in own else elements[place]
             leaf += 1
-    return head[:start] + b"".join(map(encode_fields, elements)) + head[reader.place :]
+    return head[:start] + b"".join(elements) + head[reader.place :]
 
 
-def _put(element: RawFields, mark: bytes | None) -> RawFields:
-    if mark is None:
-        return element
-    wanted = ThriftReader(mark).read_raw_fields()
+def _put(raw: bytes, mark: bytes) -> bytes:
+    element, wanted = (ThriftReader(each).read_raw_fields() for each in (raw, mark))
     if any(wanted.get(field) != element.get(field) for field in _COMPARED if field in wanted):
         raise RuntimeError(f"a column of type {_name_annotation(mark)} is stored in another physical type")
-    return {
-        **{field: value for field, value in element.items() if field not in _KEPT},
-        **{field: wanted[field] for field in _KEPT if field in wanted},
-    }
+    kept = {field: value for field, value in wanted.items() if field in _KEPT}
+    return encode_fields({field: value for field, value in element.items() if field not in _KEPT} | kept)

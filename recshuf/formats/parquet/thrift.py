@@ -16,7 +16,7 @@ RawFields = dict[int, tuple[int, bytes]]
 
 
 class Struct(NamedTuple):
-    """The numbers and structs in a struct, by field number."""
+    """The numbers, booleans among them, and the structs in a struct, by field number."""
 
     numbers: dict[int, int]
     structs: dict[int, Struct]
@@ -42,6 +42,8 @@ class ThriftReader:
                 struct.structs[field] = self.read_struct()
             elif INT16 <= kind <= INT64:
                 struct.numbers[field] = self.read_number()
+            elif kind <= FALSE:
+                struct.numbers[field] = int(kind == TRUE)
             else:
                 self.skip(kind)
             field, kind = self.read_field(field)
@@ -54,8 +56,6 @@ class ThriftReader:
         while kind:
             start = self.place
             self.skip(kind)
-            if self.place > len(self._data):
-                raise IndexError
             fields[field] = kind, self._data[start : self.place]
             field, kind = self.read_field(field)
         return fields

@@ -229,13 +229,6 @@ def name_of_tables(inputs: Sequence[InputFile], given: str | None, to: str | Non
     return given
 
 
-def name_by_suffix(name: str) -> str | None:
-    """Return a format that has the suffix of a file name, ignoring compression; None if none has."""
-    suffix = split_suffix(name)
-    check_suffix(name, suffix)
-    return next(iter(list_owners(suffix.kind)), None)
-
-
 def _find_format(kind: str) -> str | None:
     """Return the format of a suffix; one of several packages is refused."""
     names = list_owners(kind)

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import xxhash
 
 from recshuf.dataclass import dataclass
-from recshuf.formats import name_by_suffix
+from recshuf.formats import list_owners
+from recshuf.formats.compression import split_suffix
 from recshuf.job.job import Epoch
 from recshuf.job.plan import Cut, count_shards, sum_known
 from recshuf.job.report import FileReport
@@ -322,8 +323,8 @@ class Manifest:
                 found.append(f"{shown}: has {size:,} bytes, and {file.byte_count:,} in the manifest")
             elif file.checksum and written.find_checksum(file.name) != file.checksum:
                 found.append(f"{shown}: has another checksum in the manifest")
-        foreign = [name for name in sorted(sizes) if not name.startswith(".") and name_by_suffix(name)]
-        foreign = [name for name in foreign if not self._is_cache(name)]
+        foreign = [name for name in sorted(sizes) if not name.startswith(".") and not self._is_cache(name)]
+        foreign = [name for name in foreign if list_owners(split_suffix(name).kind)]
         return found + [f"{written.show(name)}: is not named in the manifest" for name in foreign]
 
     def _is_cache(self, name: str) -> bool:

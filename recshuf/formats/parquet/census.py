@@ -37,7 +37,7 @@ from recshuf.storage.reading.read_ahead import UNIT_BYTES
 from recshuf.system.memory import release_freed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     import pyarrow.parquet as pq
 
@@ -101,10 +101,7 @@ class ParquetCensus:
         if isinstance(pick, str):
             return self._fields[pick]
         field = self._union.schema.field(pick)
-        return fit_indices(field, (field.name,), self._dictionaries.counts)
-
-    def describe_orders(self) -> Iterator[str]:
-        return self._dictionaries.describe_orders()
+        return fit_indices(field, (field.name,), self.dictionaries.counts)
 
     def find_open_bytes(self) -> int:
         """Return the peak memory of reading a file without the batch: its footer, and pages of a row group."""
@@ -138,7 +135,7 @@ class ParquetCensus:
             tuple(self._storage.get(name, ()) for name in self.declared.names),
             rows,
             int(cost.sink_bytes * min(rows, total)),
-            self._dictionaries.find_orders(self.declared),
+            self.dictionaries.find_orders(self.declared),
             self._has_checksums,
         )
 
@@ -160,7 +157,7 @@ class ParquetCensus:
         self._samples: dict[Declared, GroupSample] = {}
         self._union = SchemaUnion(self._options)
         self._storage: dict[str, tuple[LeafStorage, ...]] = {}
-        self._dictionaries = Dictionaries()
+        self.dictionaries = Dictionaries()
         for file in look_ahead(inputs, tail_bytes=UNIT_BYTES):
             self._read(file)
         if self._knows is not None:
@@ -230,7 +227,7 @@ class ParquetCensus:
                 self._storage = {footer.schema.field(i).name: sample.storage(i) for i in columns}
             for column in footer.declared.dictionary_columns:
                 if column in columns:
-                    self._dictionaries.add(file, footer, column, self._memory_bytes)
+                    self.dictionaries.add(file, footer, column, self._memory_bytes)
 
     def _check_columns(self, footer: Footer, columns: list[int]) -> None:
         """Refuse more columns, or larger pages, than the memory limit allows before any is read."""

@@ -34,7 +34,6 @@ from recshuf.records.conforming import conform
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    import pyarrow.parquet as pq
     from numpy.typing import NDArray
 
     from recshuf.formats.parquet.file import Footer
@@ -304,14 +303,11 @@ def _may_lack_values(file: OpenFile, footer: Footer, groups: list[int], column: 
     lacking = set(leaves)
     for group in groups:
         with explained(footer.name, f"row group {group}"):
-            chunks = list_chunks(file, group, leaves)
-        lacking -= {leaf for leaf, chunk in zip(leaves, chunks, strict=True) if _has_values(chunk)}
+            for leaf, chunk in zip(leaves, list_chunks(file, group, leaves), strict=True):
+                told = chunk.statistics
+                if told and told.has_null_count and told.null_count < chunk.num_values:
+                    lacking.discard(leaf)
     return bool(lacking)
-
-
-def _has_values(chunk: pq.ColumnChunkMetaData) -> bool:
-    statistics = chunk.statistics
-    return bool(statistics and statistics.has_null_count and statistics.null_count < chunk.num_values)
 
 
 def _known_type(kind: pa.DataType, arrays: Iterable[pa.Array]) -> pa.DataType:

@@ -84,11 +84,7 @@ def _read_footer(key: bytes, content: Any) -> Iterator[tuple[MetadataKey, str]]:
     if key == GEO:
         return
     if key == PANDAS:  # else it describes columns, as the schema does
-        content = (
-            {"attributes": content["attributes"]}
-            if isinstance(content, dict) and "attributes" in content
-            else {}
-        )
+        content = {"attributes": find_inside(content, ("attributes",))}
     if key == HUGGING_FACE and isinstance(info := find_inside(content, ("info",)), dict):
         content = {**content, "info": {name: value for name, value in info.items() if name != "features"}}
     is_copy = key in SCHEMA_COPIES
@@ -255,7 +251,8 @@ def settle_copies(metadata: dict[bytes, bytes] | None, first: pa.Schema, final: 
     kept = dict(metadata or {})
     if not final.equals(first):
         kept = {key: value for key, value in kept.items() if key not in SCHEMA_COPIES}
-        same = {field.name for field in final if field in _list_named(first, field.name)}
+        places = first.get_all_field_indices
+        same = {field.name for field in final if field in map(first.field, places(field.name))}
 
         def drop_columns(pandas: dict[str, Any]) -> None:
             columns, index = pandas["columns"], pandas["index_columns"]
@@ -266,10 +263,6 @@ def settle_copies(metadata: dict[bytes, bytes] | None, first: pa.Schema, final: 
 
         _edit(kept, PANDAS, drop_columns)
     return final.with_metadata(kept or None)
-
-
-def _list_named(schema: pa.Schema, name: str) -> list[pa.Field]:
-    return [schema.field(place) for place in schema.get_all_field_indices(name)]
 
 
 def _edit(metadata: dict[bytes, bytes], key: bytes, change: Callable[[dict[str, Any]], None]) -> None:

@@ -72,7 +72,9 @@ class ParquetSource(Source):
         self._open_bytes = self._census.find_open_bytes()
         self.layout = self._census.layout()
         self.metadata = self._census.metadata
-        self.notes = tuple(filter(None, [self.metadata.differences, *self._census.describe_orders()]))
+        self.notes = tuple(
+            filter(None, [self.metadata.differences, *self._census.dictionaries.describe_orders()])
+        )
 
     def fragments(self, input_index: int, block_bytes: int, max_record_bytes: int) -> Iterator[Fragment]:
         """Yield the row groups that have rows, small ones together."""

@@ -406,15 +406,7 @@ class _Conformed(Fragment):
         self.record_count = fragment.record_count
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
-        from recshuf.records.conforming import conform
+        from recshuf.formats.parquet.union import conform_batch
 
         for batch in self._fragment.batches():
-            columns = [
-                pa.nulls(len(batch), field.type)
-                if place is None
-                else conform(batch.column(place), field.type)
-                for place, field in zip(self._places, self._schema, strict=True)
-            ]
-            yield pa.RecordBatch.from_arrays(columns, schema=self._schema)
+            yield conform_batch(batch, self._schema, self._places, 0)

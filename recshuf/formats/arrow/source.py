@@ -20,11 +20,10 @@ from recshuf.formats.files import DAMAGED, check_memory, explained
 from recshuf.formats.metadata import MetadataUnion
 from recshuf.formats.parquet.metadata import adopt, read_metadata, settle, settle_copies
 from recshuf.formats.parquet.types import dense_schema, dense_type, fit_index, leaf_types
-from recshuf.formats.parquet.union import SchemaUnion, columns_of, pick_columns
+from recshuf.formats.parquet.union import SchemaUnion, columns_of, conform_batch, pick_columns
 from recshuf.interfaces import InputSummary, RowFragment, Source, TableDecoder, open_raw
 from recshuf.records.arrays import count_bytes, count_bytes_before
 from recshuf.records.batch import concat_batches
-from recshuf.records.conforming import conform
 from recshuf.storage.reading.local import read_head
 from recshuf.system.units import count_of, format_size
 
@@ -284,16 +283,8 @@ def _read_parts(
 def _conform(
     stored: pa.RecordBatch, first_row: int, file: _File, schema: pa.Schema, columns: Sequence[int | None]
 ) -> pa.RecordBatch:
-    count, index = stored.num_rows, file.range_index
-    arrays = []
-    for field, column in zip(schema, columns, strict=True):
-        if column is None:
-            arrays.append(pa.nulls(count, field.type))
-        elif column == stored.num_columns and index is not None:
-            arrays.append(conform(index.values(first_row, count), field.type))
-        else:
-            arrays.append(conform(stored.column(column), field.type))
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    origins = [file.range_index if column == stored.num_columns else column for column in columns]
+    return conform_batch(stored, schema, origins, first_row)
 
 
 def _look_into(file: InputFile, options: ReadOptions, known: Dictionaries) -> _File:

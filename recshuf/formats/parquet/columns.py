@@ -18,7 +18,6 @@ import pyarrow as pa
 from recshuf.errors import InputError
 from recshuf.formats.parquet.annotations import with_marks_of
 from recshuf.formats.parquet.file import OpenFile, explained
-from recshuf.formats.parquet.metadata import RangeIndex
 from recshuf.formats.parquet.pages import check_pages, list_chunks
 from recshuf.formats.parquet.types import (
     child_fields,
@@ -29,6 +28,7 @@ from recshuf.formats.parquet.types import (
     name_children,
     with_children,
 )
+from recshuf.formats.parquet.union import conform_batch
 from recshuf.records.conforming import conform
 
 if TYPE_CHECKING:
@@ -37,23 +37,21 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from recshuf.formats.parquet.file import Footer
+    from recshuf.formats.parquet.metadata import RangeIndex
     from recshuf.formats.parquet.types import Path
     from recshuf.interfaces import InputFile
 
 
 class Projection:
-    """Columns to read of a file, and of all files with an equal schema.
-
-    For each column of `schema`, `columns` are its index in the file, its constant value, or the index of pandas.
-    """
+    """Columns to read of a file, and of all files with an equal schema; a place of one of `columns` is that in the file."""
 
     def __init__(
-        self, footer: Footer, schema: pa.Schema, columns: Sequence[int | pa.Scalar | RangeIndex]
+        self, footer: Footer, schema: pa.Schema, columns: Sequence[int | pa.Scalar | RangeIndex | None]
     ) -> None:
         self._schema = schema
-        self._columns = columns
         stored = sorted({column for column in columns if isinstance(column, int)})
-        self._places = {column: index for index, column in enumerate(stored)}
+        places = {column: place for place, column in enumerate(stored)}
+        self._columns = [places[column] if isinstance(column, int) else column for column in columns]
         self.leaves = footer.leaves(stored)
         self.is_joinable = all(is_joinable(footer.schema.field(column).type) for column in stored)
         """Whether row groups may be read together."""
@@ -61,17 +59,7 @@ class Projection:
     def conform(self, stored: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
         if stored.schema.equals(self._schema, check_metadata=True):
             return stored
-        arrays = []
-        for field, column in zip(self._schema, self._columns, strict=True):
-            if isinstance(column, int):
-                array = stored.column(self._places[column])
-            elif isinstance(column, RangeIndex):
-                array = column.values(first_row, stored.num_rows)
-            else:
-                count = stored.num_rows
-                array = pa.repeat(column, count) if column.is_valid else pa.nulls(count, column.type)
-            arrays.append(conform(array, field.type))
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        return conform_batch(stored, self._schema, self._columns, first_row)
 
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"

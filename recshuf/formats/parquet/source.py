@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from recshuf.formats.parquet.file import Footer, OpenFile
-    from recshuf.formats.parquet.metadata import RangeIndex
     from recshuf.interfaces import BatchLimits, Opener
 
 
@@ -106,13 +105,9 @@ class ParquetSource(Source):
         return limits, 2 * self._open_bytes + max_record_bytes
 
     def _project(self, input_index: int) -> Projection:
-        partitions = self._census.partitions[input_index]
-        columns: list[int | pa.Scalar | RangeIndex] = []
-        for field, column in zip(self.schema, self._census.columns_of(input_index), strict=True):
-            if isinstance(column, str):
-                columns.append(partitions[column])
-            else:
-                columns.append(pa.scalar(None, field.type) if column is None else column)
+        values = self._census.partitions[input_index]
+        origins = self._census.columns_of(input_index)
+        columns = [values[origin] if isinstance(origin, str) else origin for origin in origins]
         return Projection(self._census.footers[input_index], self.schema, columns)
 
     def skips_fragments(self, input_index: int) -> bool:  # noqa: ARG002 # all inputs are alike

@@ -10,13 +10,13 @@ import pyarrow as pa
 
 from recshuf.errors import InputError, UsageError
 from recshuf.formats.parquet.annotations import merge_marks, name_type, with_marks
-from recshuf.formats.parquet.metadata import merge
+from recshuf.formats.parquet.metadata import RangeIndex, merge
 from recshuf.formats.parquet.types import dense_type, is_extension
 from recshuf.records.arrays import is_list_view, is_variable_list, list_known, split_path, storage_of
-from recshuf.records.conforming import with_value_field
+from recshuf.records.conforming import conform, with_value_field
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
     from recshuf.interfaces import ReadOptions
 
@@ -127,6 +127,30 @@ def columns_of(union: pa.Schema, schema: pa.Schema, name: str, others: list[str]
             raise InputError(name, problem, remedy="rename columns so that names are unique")
     positions = {column: index for index, column in enumerate(schema.names)}
     return [positions.get(column) for column in union.names]
+
+
+def conform_batch(
+    stored: pa.RecordBatch,
+    schema: pa.Schema,
+    columns: Sequence[int | pa.Scalar | RangeIndex | None],
+    first_row: int,
+) -> pa.RecordBatch:
+    """Return a batch, whose first row is row `first_row` of its file, in another schema.
+
+    For each column of that, `columns` has the place in the stored batch, a constant value, the index of pandas, or None for nulls.
+    """
+    arrays = []
+    for field, column in zip(schema, columns, strict=True):
+        if column is None:
+            array = pa.nulls(stored.num_rows, field.type)
+        elif isinstance(column, int):
+            array = stored.column(column)
+        elif isinstance(column, RangeIndex):
+            array = column.values(first_row, stored.num_rows)
+        else:
+            array = pa.repeat(column, stored.num_rows)
+        arrays.append(conform(array, field.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def pick_columns(schema: pa.Schema, options: ReadOptions, added: Collection[str] = ()) -> list[int | str]:

@@ -93,10 +93,8 @@ def _open_table(value: Any, package: str, place: int) -> _Table | None:
     if package in _FRAMES and not hasattr(value, "columns"):
         raise UsageError(f"{shown}; give to_frame() of it")
     if package == "polars" and "Object" in map(str, value.dtypes):
-        # What polars exports of them are addresses.
-        raise UsageError(
-            "inputs: a polars.DataFrame with a column of type Object has no form in Arrow; cast or drop it"
-        )
+        problem = "a polars.DataFrame with a column of type Object has no form in Arrow"  # but addresses
+        raise UsageError(f"inputs: {problem}; cast or drop it")
     if package in _FRAMES or hasattr(value, "num_rows"):
         return _load_table(value, f"<table {place}>")
     return _Reader(value, shown)
@@ -267,18 +265,12 @@ class _ArrowDataset(_Table):
 
     def _open(self) -> Iterator[pa.RecordBatch]:
         # By default, it reads ahead up to 16 batches in each of 4 files, and whole row groups, which no plan of memory knows.
-        options: dict[str, Any] = {
-            "batch_size": self._batch_rows,
-            "batch_readahead": 1,
-            "fragment_readahead": 1,
-        }
+        options: dict[str, Any] = {"batch_readahead": 1, "fragment_readahead": 1}
         if self._suffix == _COUNTED[0]:
-            from pyarrow.dataset import ParquetFragmentScanOptions
+            from pyarrow.dataset import ParquetFragmentScanOptions as ScanOptions
 
-            options["fragment_scan_options"] = ParquetFragmentScanOptions(
-                use_buffered_stream=True, pre_buffer=False
-            )
-        yield from self._dataset.scanner(**options).to_reader()
+            options["fragment_scan_options"] = ScanOptions(use_buffered_stream=True, pre_buffer=False)
+        yield from self._dataset.scanner(batch_size=self._batch_rows, **options).to_reader()
 
 
 class _HuggingFace(_Table):

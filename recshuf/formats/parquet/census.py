@@ -89,19 +89,14 @@ class ParquetCensus:
         self.partitions = read_partitions(inputs, set(self._union.schema.names))
         self._fields = {key: pa.field(key, value.type) for key, value in self.partitions[0].items()}
         self._picks = pick_columns(self._union.schema, self._options, self._fields)
+        counts = self.dictionaries.counts
+        fields = [fit_indices(field, (field.name,), counts) for field in self._union.schema]
+        chosen = [self._fields[pick] if isinstance(pick, str) else fields[pick] for pick in self._picks]
         declared = settle_copies(
-            self._union.schema.metadata,
-            self.footers[0].declared.record_schema,
-            pa.schema([self._declare(pick) for pick in self._picks]),
+            self._union.schema.metadata, self.footers[0].declared.record_schema, pa.schema(chosen)
         )
         self.metadata, taken = self._unite_metadata()
         self.declared = adopt(declared, taken) if taken else declared
-
-    def _declare(self, pick: int | str) -> pa.Field:
-        if isinstance(pick, str):
-            return self._fields[pick]
-        field = self._union.schema.field(pick)
-        return fit_indices(field, (field.name,), self.dictionaries.counts)
 
     def find_open_bytes(self) -> int:
         """Return the peak memory of reading a file without the batch: its footer, and pages of a row group."""
@@ -139,15 +134,12 @@ class ParquetCensus:
             self._has_checksums,
         )
 
-    def columns_of(self, input_index: int) -> list[int | str | RangeIndex | None]:
-        """Return the origin of each column of the run in one input.
-
-        A number is a column of the file, a string the key of a partition folder, None a column of nulls.
-        """
-        footer = self.footers[input_index]
+    def columns_of(self, input_index: int) -> list[int | pa.Scalar | RangeIndex | None]:
+        """Return the origin of each column of the run in one input, as `conform_batch` takes it."""
+        footer, values = self.footers[input_index], self.partitions[input_index]
         places = columns_of(self._union.schema, footer.declared.record_schema, footer.name, [])
         columns = [footer.range_index if place == len(footer.schema) else place for place in places]
-        return [pick if isinstance(pick, str) else columns[pick] for pick in self._picks]
+        return [values[pick] if isinstance(pick, str) else columns[pick] for pick in self._picks]
 
     def _read_all(self, inputs: Sequence[InputFile]) -> None:
         self.footers: list[Footer] = []

@@ -105,9 +105,7 @@ class ParquetSource(Source):
         return limits, 2 * self._open_bytes + max_record_bytes
 
     def _project(self, input_index: int) -> Projection:
-        values = self._census.partitions[input_index]
-        origins = self._census.columns_of(input_index)
-        columns = [values[origin] if isinstance(origin, str) else origin for origin in origins]
+        columns = self._census.columns_of(input_index)
         return Projection(self._census.footers[input_index], self.schema, columns)
 
     def skips_fragments(self, input_index: int) -> bool:  # noqa: ARG002 # all inputs are alike

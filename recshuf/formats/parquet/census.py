@@ -239,12 +239,6 @@ class _ColumnSample(NamedTuple):
     value_share: float
     """Part of the values that are no nulls."""
 
-    @classmethod
-    def of(cls, arrays: Sequence[pa.Array]) -> _ColumnSample:
-        rows = max(1, sum(map(len, arrays)))
-        nulls = sum(array.null_count for array in arrays)
-        return cls(sum(array.nbytes for array in arrays) / rows, 1 - nulls / rows)
-
 
 class GroupSample:
     """A sample of the first row group with rows of a file that has rows, read within the memory limit of the run."""
@@ -309,7 +303,14 @@ class GroupSample:
             if rows >= _SAMPLE_ROWS or size >= _SAMPLE_BYTES:
                 break
             file.set_batch_rows(min(GROWTH * rows, _SAMPLE_ROWS))
-        return dict(zip(self._columns, map(_ColumnSample.of, read), strict=True))
+        samples = {}
+        for column, arrays in zip(self._columns, read, strict=True):
+            nulls, column_bytes = (
+                sum(array.null_count for array in arrays),
+                sum(array.nbytes for array in arrays),
+            )
+            samples[column] = _ColumnSample(column_bytes / max(1, rows), 1 - nulls / max(1, rows))
+        return samples
 
     def _varying_bytes(self, column: int) -> float:
         chunks = [self._chunks[leaf] for leaf in self._footer.leaves([column])]

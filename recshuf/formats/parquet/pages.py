@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right
 from collections import deque
+from contextlib import ExitStack
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -44,21 +45,15 @@ class FileOpener:
 
     def open(self) -> OpenFile:
         """Open the file; the caller closes it. A footer that has changed since the census is an `InputError`."""
-        with self._lock:  # footers may be large, and are read once
-            if self._metadata is None:
-                file = self._open()
-                try:
-                    self._check(file)
-                except BaseException:
-                    file.close()
-                    raise
-                self._metadata = file.metadata
-                return file
-        return self._open()
-
-    def _open(self) -> OpenFile:
         footer = self.footer
-        return OpenFile(footer.input_file, metadata=self._metadata, int96_unit=footer.int96_unit)
+        with self._lock, ExitStack() as stack:  # footers may be large, and are read once
+            file = OpenFile(footer.input_file, metadata=self._metadata, int96_unit=footer.int96_unit)
+            stack.enter_context(file)
+            if self._metadata is None:
+                self._check(file)
+                self._metadata = file.metadata
+            stack.pop_all()
+            return file
 
     def _check(self, file: OpenFile) -> None:
         with explained(file.name):
@@ -145,36 +140,32 @@ class PageHeaders:
         self._window = b""
         self._start = 0
 
-    def walk(self, chunk: pq.ColumnChunkMetaData) -> Iterator[tuple[Struct, int]]:
-        """Yield the header of each page, and where the page begins, up to the page at which pyarrow stops."""
-        place = chunk.data_page_offset
+    def measure(self, chunk: pq.ColumnChunkMetaData) -> tuple[int, int, bool]:
+        """Return the unpacked bytes of the largest page and of the dictionary, all values, and whether all have checksums.
+
+        The last page is the one at which pyarrow stops.
+        """
+        place, most_values = chunk.data_page_offset, chunk.num_values
         if 0 < (dictionary_place := chunk.dictionary_page_offset or 0) < place:
             place = dictionary_place
         end = place + chunk.total_compressed_size
-        values, most_values = 0, chunk.num_values
-        while values < most_values and place < end:
+        values = dictionary = largest = stored = 0
+        have_checksums = True
+        while values < most_values and place < end and stored >= 0:
             try:
                 header, place = self._read(place)
             except (IndexError, RecursionError):
-                return
-            yield header, place
-            values += _count_values(header)
-            if (stored := header.numbers.get(_STORED_BYTES, -1)) < 0:
-                return
-            place += stored
-
-    def measure(self, chunk: pq.ColumnChunkMetaData) -> tuple[int, int, bool]:
-        """Return the unpacked bytes of the largest page and of the dictionary, all values, and whether all have checksums."""
-        values = dictionary = largest = 0
-        have_checksums = True
-        for header, _ in self.walk(chunk):
+                break
             have_checksums &= _CHECKSUM in header.numbers
             unpacked = header.numbers.get(_UNPACKED_BYTES, 0)
             if _DICTIONARY_PAGE in header.structs:
                 dictionary = max(dictionary, unpacked)
             else:
                 largest = max(largest, unpacked)
-            values += _count_values(header)
+            pages = (header.structs[kind] for kind in _DATA_PAGES if kind in header.structs)
+            values += sum(page.numbers.get(_VALUES, 0) for page in pages)
+            stored = header.numbers.get(_STORED_BYTES, -1)
+            place += stored
         return dictionary + largest, values, have_checksums
 
     def _read(self, place: int) -> tuple[Struct, int]:
@@ -188,7 +179,3 @@ class PageHeaders:
                 except IndexError:
                     pass
         raise IndexError
-
-
-def _count_values(header: Struct) -> int:
-    return sum(header.structs[kind].numbers.get(_VALUES, 0) for kind in _DATA_PAGES if kind in header.structs)

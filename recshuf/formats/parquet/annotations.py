@@ -102,7 +102,7 @@ def _map_leaves(field: pa.Field, change: Callable[[pa.Field], pa.Field]) -> pa.F
 
 
 def read_schema(name: str, footer: bytes) -> StoredSchema:
-    """Return the schema in a footer, of which all behind the schema may lack; `IndexError` if more does.
+    """Return the schema in a footer; `IndexError` if that ends within it.
 
     A group whose annotation cannot be kept is an `InputError`, and so are more than 100 levels: pyarrow 26 refuses them, and
     older ones crash over 50,000, as they build the schema recursively.

@@ -41,8 +41,6 @@ _PARSED = 6
 """Memory of a footer, as a multiple of its bytes in the file: 9 MB for 10,000 row groups took 47 to 62."""
 COLUMN_BYTES = 24 << 10
 """Memory of each Parquet column while it is read: 8,000 to 50,000 columns took 21 to 24 KB each."""
-_HEAD_BYTES = 1 << 20
-"""Bytes of a footer that most schemas fit."""
 _PAGE_BYTES = 1 << 20
 _PAGE_VALUES = 1024
 _MOST_COLUMNS = 100_000  # each takes some 0.3 ms and 10 KB, and a file of a few MB could claim any number
@@ -74,28 +72,25 @@ def explained(name: str, place: str | None = None) -> Iterator[None]:
 
 def _explain(error: BaseException, name: str, place: str | None) -> InputError:
     text = " ".join(str(error).split())
+    problem, remedy = f"cannot be read as Parquet: {text[:300]}", DAMAGED
     if isinstance(error, MisfitError):
         return explain_misfit(error, name, place)
-    if isinstance(error, MemoryError):
-        problem = "reading it asks for more memory than the system gives"
-        remedy: str | None = (
-            "give the process more memory, or fewer --workers; if that is no help, the file is damaged"
-        )
-        return InputError(name, problem, place=place, remedy=remedy)
-    if isinstance(error, UnicodeDecodeError):
-        return InputError(name, "a name or key in its footer is not valid UTF-8", place=place)
     if isinstance(error, OSError) and error.errno is not None and error.strerror:
         return InputError.of_system(error, name, f"cannot be read: {error.strerror}")
-    if "crypt" in text.lower():
-        return InputError(name, _KEYLESS, place=place, remedy="decrypt it first")
-    if "CRC checksum" in text:
+    if isinstance(error, MemoryError):
+        problem = "reading it asks for more memory than the system gives"
+        remedy = "give the process more memory, or fewer --workers; if that is no help, the file is damaged"
+    elif isinstance(error, UnicodeDecodeError):
+        problem = "a name or key in its footer is not valid UTF-8"
+    elif "crypt" in text.lower():
+        problem, remedy = _KEYLESS, "decrypt it first"
+    elif "CRC checksum" in text:
         problem = "a page does not match its checksum, so the file is damaged"
-        return InputError(name, problem, place=place, remedy=DAMAGED)
-    lacks = isinstance(error, pa.ArrowNotImplementedError)
-    remedy = "Arrow lacks this; write the file without it" if lacks else DAMAGED
-    if "Expected all lists to be of size" in text and pa.__version__.startswith("25."):
+    elif isinstance(error, pa.ArrowNotImplementedError):
+        remedy = "Arrow lacks this; write the file without it"
+    elif "Expected all lists to be of size" in text and pa.__version__.startswith("25."):
         remedy = f"null lists of a fixed size need pyarrow 26; without them, {DAMAGED}"
-    return InputError(name, f"cannot be read as Parquet: {text[:300]}", place=place, remedy=remedy)
+    return InputError(name, problem, place=place, remedy=remedy)
 
 
 def check_magic(name: str, stream: BinaryIO) -> int:
@@ -322,9 +317,14 @@ def open_footer(
         file_bytes = check_magic(name, stream)
         stream.seek(file_bytes - 8)
         footer_bytes = int.from_bytes(stream.read(4), "little")
-        stored = _read_schema(name, stream, file_bytes, footer_bytes, schemas)
-    if footer_bytes < file_bytes:  # else the library tells that it is damaged
-        check_memory(name, "its footer", _PARSED * footer_bytes, memory_bytes)
+        stored: StoredSchema | None = None
+        if (
+            footer_bytes < file_bytes
+        ):  # else the library tells that it is damaged, as of one that cannot be parsed
+            check_memory(name, "its footer", _PARSED * footer_bytes, memory_bytes)
+            stream.seek(file_bytes - 8 - footer_bytes)
+            with suppress(IndexError, RecursionError):
+                stored = schemas.read(name, stream.read(footer_bytes))
     file = OpenFile(input_file, int96_unit=int96_unit or "ns")
     try:
         if stored is None:
@@ -369,18 +369,6 @@ def _read_footer(
         parsed_bytes=_PARSED * metadata.serialized_size,
         range_index=index,
     )
-
-
-def _read_schema(
-    name: str, stream: BinaryIO, file_bytes: int, footer_bytes: int, schemas: DeclaredSchemas
-) -> StoredSchema | None:
-    """Return the schema; None if the footer cannot be parsed, of which the library says more."""
-    for most in (_HEAD_BYTES, footer_bytes):
-        stream.seek(max(0, file_bytes - 8 - footer_bytes))
-        head = stream.read(min(footer_bytes, most))
-        with suppress(IndexError, RecursionError):
-            return schemas.read(name, head)
-    return None
 
 
 def _check_holds_records(name: str, group_rows: tuple[int, ...], column_count: int) -> None:

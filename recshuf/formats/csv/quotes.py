@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from recshuf.formats.csv import DELIMITER, PADS_QUOTES, QUOTE
-from recshuf.formats.lines.cutting import PIECE_BYTES, find_set
+from recshuf.formats.lines.cutting import PIECE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -90,7 +90,7 @@ class QuoteScanner:
 
         `state` is that at `begin`. If it `is_strict`, an odd quote is an `OddQuote`.
         """
-        mask = np.empty(-(-PIECE_BYTES // 8) * 8, np.bool_)
+        mask = np.empty(PIECE_BYTES, np.bool_)
         other = np.empty_like(mask)
         for at in range(begin, data.size, PIECE_BYTES):
             piece = data[at : at + PIECE_BYTES]
@@ -147,17 +147,16 @@ class QuoteScanner:
         return int(known[0]) if known.size else -1
 
     def _scan(self, piece: Bytes, state: State, mask: Mask, other: Mask) -> tuple[Positions, State]:
-        np.equal(piece, self._end, out=mask[: piece.size])
-        mask[piece.size :] = False
+        mask = np.equal(piece, self._end, out=mask[: piece.size])
         if self._quote is None:
-            return find_set(mask), state
+            return np.flatnonzero(mask), state
         quotes = other[: piece.size]
         np.equal(piece, self._quote, out=quotes)
         if not quotes.any():
-            ends = find_set(mask[:0] if state.is_quoted else mask)
+            ends = np.flatnonzero(mask[:0] if state.is_quoted else mask)
             toggles = state.is_quoted or self._starts_at(piece, np.array([piece.size]), state)[0]
             return ends, State(state.is_quoted, bool(toggles))
-        marks = np.flatnonzero(np.logical_or(mask[: piece.size], quotes, out=quotes))
+        marks = np.flatnonzero(np.logical_or(mask, quotes, out=quotes))
         is_quote = piece[marks] == self._quote
         newlines, own = marks[~is_quote], np.flatnonzero(is_quote)
         firsts, runs, run_ends = _find_odd_runs(marks[own])

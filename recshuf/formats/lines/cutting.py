@@ -261,34 +261,12 @@ def find_ends(data: Bytes, begin: int, separator: bytes) -> Iterator[Positions]:
     if len(separator) > 1:
         yield from _find_long_ends(data, begin, separator)
         return
-    mask = np.empty(-(-PIECE_BYTES // 8) * 8, np.bool_)
+    mask = np.empty(PIECE_BYTES, np.bool_)
     for at in range(begin, data.size, PIECE_BYTES):
         piece = data[at : at + PIECE_BYTES]
-        np.equal(piece, separator[0], out=mask[: piece.size])
-        mask[piece.size :] = False
-        ends = find_set(mask)
+        ends = np.flatnonzero(np.equal(piece, separator[0], out=mask[: piece.size]))
         ends += at + 1
         yield ends
-
-
-def find_set(mask: NDArray[np.bool_]) -> Positions:
-    """Return the ascending positions at which a mask is set; its size is a multiple of eight.
-
-    Eight positions are read as one number. If only one of them is set, the number of bits below the set bit is eight times
-    its index. ``flatnonzero`` takes up to three times as long; it serves where more than one of eight is set.
-
-    >>> find_set(np.array([0, 0, 1, 0, 0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0], np.bool_)).tolist()
-    [2, 8, 9]
-    """
-    numbers = mask.view("<u8")
-    places = np.flatnonzero(numbers != 0)
-    bits = np.bitwise_count(numbers[places] - np.uint64(1))
-    if (bits & 7).any():
-        return np.flatnonzero(mask)
-    bits >>= 3
-    places <<= 3
-    places += bits
-    return places
 
 
 def _find_long_ends(data: Bytes, begin: int, separator: bytes) -> Iterator[Positions]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from contextlib import closing, suppress
 from io import BytesIO
 from typing import TYPE_CHECKING, NamedTuple
@@ -26,17 +25,16 @@ class Compression(NamedTuple):
     levels: range
     level: int
     """The default one."""
-    tool: str
 
 
 _KNOWN = {
     # A frame, or one to be skipped.
-    "zstd": Compression((".zst", ".zstd"), rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18", range(-131072, 23), 3, "zstd"),
-    "gzip": Compression((".gz", ".gzip"), rb"\x1f\x8b\x08", range(10), 6, "gzip"),
+    "zstd": Compression((".zst", ".zstd"), rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18", range(-131072, 23), 3),
+    "gzip": Compression((".gz", ".gzip"), rb"\x1f\x8b\x08", range(10), 6),
     # A block, or the end. Its magic is text, so the byte behind its checksum decides: the top of a position below 900,000.
-    "bz2": Compression((".bz2", ".bzip2"), rb"(?s:BZh[1-9](?:1AY&SY....[\x00-\x06\x80-\x86]|\x17rE8P\x90))", range(1, 10), 9, "bzip2"),
-    "xz": Compression((".xz",), rb"\xfd7zXZ\x00", range(10), 6, "xz"),
-    "lz4": Compression((".lz4",), rb"\x04\x22\x4d\x18", range(13), 0, "lz4"),
+    "bz2": Compression((".bz2", ".bzip2"), rb"(?s:BZh[1-9](?:1AY&SY....[\x00-\x06\x80-\x86]|\x17rE8P\x90))", range(1, 10), 9),
+    "xz": Compression((".xz",), rb"\xfd7zXZ\x00", range(10), 6),
+    "lz4": Compression((".lz4",), rb"\x04\x22\x4d\x18", range(13), 0),
 }  # fmt: skip
 COMPRESSIONS = ("none", *_KNOWN)
 OUTPUT_SUFFIXES = {"none": ""} | {name: known.suffixes[0] for name, known in _KNOWN.items()}
@@ -108,10 +106,8 @@ def explain_packed(name: str, head: bytes, what: str) -> InputError | None:
     compression = recognise_compression(head)
     if compression == "none":
         return None
-    plain = name[: -len(find_suffix(name))] if split_suffix(name).compression else f"{name}.decompressed"
-    command = f"{_KNOWN[compression].tool} -dc {shlex.quote(name)} > {shlex.quote(plain)}"
     problem = f"is compressed with {compression} as a whole, and {what} is read at any place of the file"
-    return InputError(name, problem, remedy="decompress it first" + ("" if "://" in name else f": {command}"))
+    return InputError(name, problem, remedy="decompress it first")
 
 
 def check_level(compression: str, level: int | None) -> None:
@@ -137,15 +133,11 @@ def decompress_head(head: bytes, compression: str, size: int = 1 << 16) -> bytes
 
 def open_reader(name: str, source: Readable, compression: str) -> ByteReader:
     """Return the decompressed bytes of `source`, called `name` in messages; closing it closes the source."""
-    from recshuf.formats.compression.readers import ByteReader, ZstdReader
+    from recshuf.formats.compression.readers import ByteReader, MemberReader, ZstdReader
 
     if compression == "none":
         return ByteReader(name, source)
-    if compression == "zstd":
-        return ZstdReader(name, source)
-    from recshuf.formats.compression.members import MemberReader
-
-    return MemberReader(name, source, compression)
+    return ZstdReader(name, source) if compression == "zstd" else MemberReader(name, source, compression)
 
 
 def open_encoder(compression: str, level: int | None) -> PieceEncoder | None:

@@ -8,8 +8,6 @@ import io
 import lzma
 import os
 import pty
-import shutil
-import subprocess
 from collections.abc import Callable
 from itertools import cycle
 from pathlib import Path
@@ -165,20 +163,14 @@ FILES: dict[str, Callable[[Path], object]] = {
 def test_a_file_that_is_compressed_as_a_whole_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, suffix: str
 ) -> None:
-    """Not by its name: one that is not compressed is read, as others do. The command that the message names works."""
+    """Not by its name: one that is not compressed is read, as others do."""
     monkeypatch.chdir(tmp_path)
     FILES[name](Path(name))
     plain = Path(name).read_bytes()
     for packed in (f"{name}{suffix}", f"renamed {name}"):
         Path(packed).write_bytes(PACK[suffix](plain))
-        with pytest.raises(InputError, match=r"as a whole.*; decompress it first: \w+ -dc .* > ") as caught:
+        with pytest.raises(InputError, match=r"is compressed with \w+ as a whole.*; decompress it first$"):
             recshuf.shuffle(packed, f"out-{name}")
-        command = caught.value.remedy.partition(": ")[2]
-        if shutil.which(command.split()[0]):
-            made = command.rpartition(" > ")[2].strip("'")
-            Path(made).unlink(missing_ok=True)
-            subprocess.run(command, shell=True, check=True)
-            assert Path(made).read_bytes() == plain
     Path(f"{name}{suffix}").write_bytes(plain)
     assert recshuf.shuffle(f"{name}{suffix}", f"out-{name}").records == 2
 

@@ -5,20 +5,21 @@ That number is estimated from a sample of the file, or, where there are very man
 
 from __future__ import annotations
 
+from contextlib import closing
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from recshuf.dataclass import dataclass
-from recshuf.formats.compression import check_suffix, open_reader, recognise_compression
+from recshuf.formats.compression import check_suffix, open_reader
 from recshuf.formats.compression.readers import HEAD_BYTES
 from recshuf.formats.files import POINTER_BYTES, refuse_pointer
-from recshuf.formats.lines.cutting import MARK, OFFSET_BYTES, find_content_end
+from recshuf.formats.lines.cutting import OFFSET_BYTES, find_content_end
 from recshuf.formats.lines.files import FileSource, LineFile, StreamSource, fill
 from recshuf.formats.lines.foreign import FOREIGN_HEAD_BYTES, check_head, check_kind
 from recshuf.interfaces import InputSummary
-from recshuf.storage.reading.local import open_input, read_head
+from recshuf.storage.reading.local import open_input
 from recshuf.storage.reading.objects import look_ahead
 from recshuf.storage.reading.read_ahead import UNIT_BYTES
 
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from typing import BinaryIO
 
-    from recshuf.formats.compression.readers import ByteReader
-    from recshuf.formats.lines.cutting import Bytes, Cutter
+    from recshuf.formats.compression.readers import ByteReader, Readable
+    from recshuf.formats.lines.cutting import Bytes, Cutter, Header
     from recshuf.interfaces import InputFile
 
 
@@ -102,9 +103,6 @@ class Census:
             check_kind(file.name, file.suffix.kind, self._cutter.options)
         if file.stream is not None:
             return self._look_at_stream(file.name, file.stream, owned=False)
-        plain_rate = None if self._cutter.has_header else rates.get("none")
-        if plain_rate and (judged := self._judge_by_size(file, plain_rate)):
-            return judged
         handle = open_input(file)
         if (stream := handle.take_stream()) is not None:
             return self._look_at_stream(file.name, stream, owned=True)
@@ -118,57 +116,38 @@ class Census:
         compression = file.suffix.compression or self._cutter.recognise_compression(head)
         return self._look_at_file(LineFile(file, handle.stamp), compression, rates.get(compression))
 
-    def _judge_by_size(self, file: InputFile, rate: Rate) -> LineInput | None:
-        """Return the facts of a readable file that has neither a header nor a compression."""
-        if file.stamp is None or file.suffix.compression:
-            return None
-        head = read_head(file, FOREIGN_HEAD_BYTES)
-        if recognise_compression(head) != "none" or head.startswith(MARK):
-            return None
-        if self._refuses_foreign:
-            check_head(file.name, head, self._cutter.options)
-        lines = LineFile(file, file.stamp)
-        header = b"" if lines.size else None
-        return LineInput(file.name, "none", header, 0, 0, rate.estimate(lines), lines, None)
-
     def _look_at_stream(self, name: str, raw: BinaryIO, *, owned: bool) -> LineInput:
         source = StreamSource(name, raw, owned=owned)
         compression = self._cutter.recognise_compression(source.peek(HEAD_BYTES))
+        reader, (lines, _, begin, end) = self._open(name, source, compression)
+        summary = InputSummary(name, None, None, record_count_is_exact=False, native_bytes=None)
+        return LineInput(name, compression, lines, begin, reader.window_bytes, summary, None, reader, end)
+
+    def _look_at_file(self, file: LineFile, compression: str, rate: Rate | None) -> LineInput:
+        source, is_compressed = FileSource(file), compression != "none"
+        reader, (lines, _, begin, end) = self._open(file.name, source, compression)
+        with closing(reader):
+            if rate is None:
+                summary = self._estimate(source, reader, begin, is_compressed=is_compressed)
+            else:
+                summary = rate.estimate(file)
+        return LineInput(file.name, compression, lines, begin, reader.window_bytes, summary, file, None, end)
+
+    def _open(self, name: str, source: Readable, compression: str) -> tuple[ByteReader, Header]:
+        """Return a reader that stands at the first record of an input, and the header; refuse what is foreign."""
         reader = open_reader(name, source, compression)
         try:
-            self._check_head(name, reader)
+            if self._refuses_foreign:
+                view = memoryview(bytearray(FOREIGN_HEAD_BYTES))
+                head = bytes(view[: fill(reader, view)])
+                check_head(name, head, self._cutter.options)
+                reader.put_back(head)
             header = self._cutter.take_header(name, reader, is_compressed=compression != "none")
         except BaseException:
             reader.close()
             raise
-        summary = InputSummary(name, None, None, record_count_is_exact=False, native_bytes=None)
-        lines, rest, begin, end = header
-        reader.put_back(rest)
-        return LineInput(name, compression, lines, begin, reader.window_bytes, summary, None, reader, end)
-
-    def _check_head(self, name: str, reader: ByteReader) -> None:
-        """Refuse what is foreign; the reader, at the start, stays there."""
-        if self._refuses_foreign:
-            view = memoryview(bytearray(FOREIGN_HEAD_BYTES))
-            head = bytes(view[: fill(reader, view)])
-            check_head(name, head, self._cutter.options)
-            reader.put_back(head)
-
-    def _look_at_file(self, file: LineFile, compression: str, rate: Rate | None) -> LineInput:
-        source, is_compressed = FileSource(file), compression != "none"
-        reader = open_reader(file.name, source, compression)
-        try:
-            self._check_head(file.name, reader)
-            header = self._cutter.take_header(file.name, reader, is_compressed=is_compressed)
-            if rate is None:
-                reader.put_back(header.rest)
-                summary = self._estimate(source, reader, header.end, is_compressed=is_compressed)
-            else:
-                summary = rate.estimate(file)
-        finally:
-            reader.close()
-        lines, _, begin, end = header
-        return LineInput(file.name, compression, lines, begin, reader.window_bytes, summary, file, None, end)
+        reader.put_back(header.rest)
+        return reader, header
 
     def _estimate(
         self, source: FileSource, reader: ByteReader, data_begin: int, *, is_compressed: bool

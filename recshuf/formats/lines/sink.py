@@ -46,18 +46,36 @@ def take_values(batch: pa.RecordBatch, owner: str) -> pa.LargeBinaryArray:
 
 
 class Output:
-    """What bytes are appended to: a new file, or a stream of the caller, which stays open and whose other end nobody can check."""
+    """What bytes are appended to: a new file, or a stream of the caller, which stays open and whose other end nobody can check.
+
+    Small writes are joined.
+    """
 
     def __init__(self, stream: BinaryIO | BehindFile, path: Path | None) -> None:
         self._stream, self.path, self._byte_count = stream, path, 0
+        self._gathered = bytearray()
 
     def write(self, view: memoryview) -> None:
         self._byte_count += len(view)
+        if len(view) >= _GATHERED_BYTES:
+            self._flush()
+            self._append(view)
+            return
+        self._gathered += view
+        if len(self._gathered) >= _GATHERED_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        gathered, self._gathered = self._gathered, bytearray()
+        self._append(memoryview(gathered))
+
+    def _append(self, view: memoryview) -> None:
         while view:
             view = view[self._stream.write(view) or 0 :]
 
-    def check(self) -> None:
-        """Check that a file has as many bytes as were written: no other process wrote to it."""
+    def finish(self) -> None:
+        """Write what is gathered, and check that a file has as many bytes as were written: no other process wrote to it."""
+        self._flush()
         if self.path is None:
             return
         size = os.fstat(self._stream.fileno()).st_size
@@ -65,35 +83,14 @@ class Output:
             problem = f"holds {size} bytes after {self._byte_count} were written"
             raise OSError(errno.EIO, problem, str(self.path))
 
+    def stop(self) -> None:
+        """Do nothing: there are no threads."""
+
     def close(self) -> None:
         if self.path is None:
             self._stream.flush()
         else:
             self._stream.close()
-
-
-class PlainWriter:
-    """Writes bytes unencoded, joining small writes."""
-
-    def __init__(self, output: Output) -> None:
-        self._output = output
-        self._gathered = bytearray()
-
-    def write(self, view: memoryview) -> None:
-        if len(view) < _GATHERED_BYTES:
-            self._gathered += view
-            if len(self._gathered) < _GATHERED_BYTES:
-                return
-            view = memoryview(b"")
-        self.finish()
-        self._output.write(view)
-
-    def finish(self) -> None:
-        gathered, self._gathered = self._gathered, bytearray()
-        self._output.write(memoryview(gathered))
-
-    def stop(self) -> None:
-        """Do nothing: there are no threads."""
 
 
 class EncodedWriter:
@@ -147,6 +144,7 @@ class EncodedWriter:
         while self._encoded:
             self._write_encoded()
         self._output.write(memoryview(self._encoder.end()))
+        self._output.finish()
         self.stop()
 
     def stop(self) -> None:
@@ -159,7 +157,7 @@ class LineSink(Sink):
     """One shard of lines."""
 
     def __init__(
-        self, output: Output, writer: PlainWriter | EncodedWriter, header: bytes, encode: Encode | None
+        self, output: Output, writer: Output | EncodedWriter, header: bytes, encode: Encode | None
     ) -> None:
         self._output = output
         self._writer = writer
@@ -193,7 +191,6 @@ class LineSink(Sink):
         try:
             self._end()
             self._writer.finish()
-            self._output.check()
         except BaseException:
             self.abort()
             raise
@@ -250,7 +247,7 @@ class LineTarget(Target):
     def _open(self, output: Output, threads: int) -> LineSink:
         encoder = open_encoder(self._compression, self._level)
         try:
-            writer = PlainWriter(output) if encoder is None else EncodedWriter(output, encoder, threads)
+            writer = output if encoder is None else EncodedWriter(output, encoder, threads)
             return self.sink_type(output, writer, self._header, self._encode)
         except BaseException:
             with suppress(OSError):

@@ -43,8 +43,8 @@ _UNSAFE_BRACKETS = 2048  # some 10,000 levels overflow the stack
 _MAX_DETAIL = 160
 _SPACE = " \t\r\n"
 _QUOTED = r'"(?s:[^"\\]|\\.)*"'
-_NO_NUMBER = re.compile(r'(?s:("(?:[^"\\]|\\.)*+"?)|-?(?:Infinity|Inf|NaN))')
-"""A text, closed or not so that no byte is looked at twice, or NaN or an infinity."""
+_NO_NUMBER = re.compile(r"-?\b(?:Infinity|Inf|NaN)\b")
+"""What `pyarrow.json` reads for a number; `json` reads no ``Inf`` and no ``-NaN``. Within a text it does not matter."""
 
 
 class BadRecord(Exception):  # noqa: N818 - becomes an InputError as soon as file and line are known
@@ -285,11 +285,12 @@ def find_ungrammatical(lines: pa.Array) -> NDArray[np.int64]:
     >>> find_ungrammatical(lines)
     array([1, 2, 3, 4])
     """
-    rows = (row for row, text in enumerate(lines.to_pylist()) if not _is_json(text) and not _is_spelled(text))
-    return np.fromiter(rows, np.int64)
+    return np.fromiter((row for row, text in enumerate(lines.to_pylist()) if not _is_json(text)), np.int64)
 
 
 def _is_json(text: str) -> bool:
+    if "Inf" in text or "NaN" in text:
+        text = _NO_NUMBER.sub("-0", text)
     try:
         json.loads(text, parse_int=len)  # Python converts no integer of thousands of digits
     except RecursionError:
@@ -297,13 +298,6 @@ def _is_json(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _is_spelled(text: str) -> bool:
-    """Tell whether a line is JSON but for ``Inf`` and ``-NaN``, which `pyarrow.json` reads and `json` does not."""
-    if "Inf" not in text and "NaN" not in text:
-        return False
-    return _is_json(_NO_NUMBER.sub(lambda match: match[1] or "NaN", text))
 
 
 _Check = tuple["Callable[[pa.Array], NDArray[np.int64]]", "Callable[[pa.Array, int], BadRecord]"]

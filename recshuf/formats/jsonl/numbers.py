@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import sys
 import threading
 from collections import Counter
@@ -31,13 +30,11 @@ if TYPE_CHECKING:
 
 
 _EXACT = exact_limit(pa.float64())
-_OTHERS_OR_ZERO = (
-    r'("(?:[^"\\]|\\.)*"|-?[1-9][0-9.eE+-]*|-?0\.[0-9]*[1-9][0-9.eE+-]*)|(-?0(?:\.0+)?[eE][+-]?[0-9])[0-9]*'
-)
-"""A text, or a number that is not zero; or a zero, to one digit of its exponent, and the rest of it."""
 _NULL_REMEDY = "write it as null or as a string"
-_LONGEST, _LONGEST_END = "decimal128(38, 0)", 10**38
-TYPE_REMEDY = f"give the field a type with --schema: string, or, if it has no fractions, uint64 or {_LONGEST}"
+TYPE_REMEDY = (
+    "give the field a type with --schema: string, or, if it has no fractions, one with room for it: uint64 or "
+    "decimal128(38, 0)"
+)
 
 
 class BrokenFloat(BadRecord):
@@ -177,16 +174,16 @@ def _collect_inexact(
     """Compare large floats with their text: integers with as many digits that the type cannot hold are errors."""
     dtype = dtype_of(column.values.type)
     rows = np.unique(column.rows(suspects))
-    texts = lines.take(pa.array(rows))
-    is_long = pc.match_substring_regex(texts, _long_integer(column)).to_numpy(zero_copy_only=False)
+    long_integer = rf"[:,\[]\s*-?[0-9]{{{len(str(exact_limit(column.values.type)))},}}\s*[,\]}}]"
+    is_long = pc.match_substring_regex(lines.take(pa.array(rows)), long_integer)
     # Record by record from here on: such integers in a column that holds floats too are rare, and mostly wrong.
-    for row in rows[is_long].tolist():
+    for row in rows[is_long.to_numpy(zero_copy_only=False)].tolist():
         numbers = _numbers_at(lines[row].as_py(), column.path)
-        inexact = [number for number in numbers if isinstance(number, int) and not _holds(dtype, number)]
-        if not inexact:
+        inexact = next((one for one in numbers if isinstance(one, int) and not _holds(dtype, one)), None)
+        if inexact is None:
             continue
-        problem = f"holds the integer {shorten(str(inexact[0]))}, which {dtype.name} cannot hold exactly"
-        error = BadRecord(problem, remedy=_name_types(inexact), path=column.path, row=row)
+        problem = f"holds the integer {shorten(str(inexact))}, which {dtype.name} cannot hold exactly"
+        error = BadRecord(problem, remedy=TYPE_REMEDY, path=column.path, row=row)
         problems.setdefault(row, error)
         if as_given or any(
             isinstance(number, float) or not -(1 << 63) <= number < 1 << 63 for number in numbers
@@ -198,30 +195,6 @@ def _holds(dtype: np.dtype[Any], number: int) -> bool:
     with np.errstate(over="ignore"):
         held = float(dtype.type(number))  # Arrow may have read a finite one
     return math.isfinite(held) and int(held) == number
-
-
-def _name_types(numbers: Sequence[int]) -> str:
-    """Return a remedy that names types with room for some integers.
-
-    >>> _name_types([2**53 + 1]) == TYPE_REMEDY, _name_types([-(10**38)])
-    (True, 'give the field the type string with --schema')
-    """
-    low, high = min(numbers), max(numbers)
-    names = ["uint64"] if low >= 0 and high < 1 << 64 else []
-    names += [_LONGEST] if max(-low, high) < _LONGEST_END else []
-    if not names:
-        return "give the field the type string with --schema"
-    return f"give the field a type with --schema: string, or, if it has no fractions, {' or '.join(names)}"
-
-
-def _long_integer(column: Column) -> str:
-    """Return a pattern that occurs in each line with an integer in this column that floats may not hold.
-
-    A name may be spelled with escapes in place of its letters.
-    """
-    digits, name = len(str(exact_limit(column.values.type))), column.path[-1]
-    begin = r"[:,\[]" if name is None else rf"{re.escape(json.dumps(name, ensure_ascii=False))}\s*:"
-    return rf"{begin}\s*-?[0-9]{{{digits},}}\s*[,\]}}]" + ("" if name is None else r"|\\[u/]")
 
 
 def _walk_numbers(value: Any, path: Path) -> Iterator[tuple[Path, int | float]]:
@@ -245,15 +218,6 @@ def _numbers_at(line: str, path: Path) -> list[int | float]:
         if len(place) == len(path)
         and all(part in (None, name) for part, name in zip(path, place, strict=True))
     ]
-
-
-def shorten_zeros(lines: pa.Array) -> pa.Array:
-    """Return lines with one digit of the exponent of each zero, as pyarrow takes zeros with large ones for large numbers.
-
-    >>> shorten_zeros(pa.array(['{"a":[-0.0e+400,10e400,"0e400"]}'])).to_pylist()
-    ['{"a":[-0.0e+4,10e400,"0e400"]}']
-    """
-    return pc.replace_substring_regex(lines, _OTHERS_OR_ZERO, r"\1\2")
 
 
 def explain_too_large(line: str) -> BadRecord:

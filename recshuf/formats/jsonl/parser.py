@@ -18,7 +18,7 @@ from recshuf.formats.jsonl.casts import (
     text_only_names,
 )
 from recshuf.formats.jsonl.line_checks import BadRecord, Path, check_lines, shorten
-from recshuf.formats.jsonl.numbers import explain_too_large, shorten_zeros
+from recshuf.formats.jsonl.numbers import explain_too_large
 from recshuf.formats.jsonl.rewriting import list_rewrites, rewrite, walk_types
 from recshuf.records.arrays import check_path, split_path, unknown_column, view_bytes
 from recshuf.records.provenance import FILE_COLUMN
@@ -192,12 +192,8 @@ def _read_table(lines: pa.Array, options: pj.ParseOptions) -> pa.Table:
             pa.BufferReader(pa.py_buffer(text)), read_options=read_options, parse_options=options
         )
     except pa.ArrowInvalid as error:
-        if _TOO_LARGE in str(error):
-            shortened = shorten_zeros(lines)
-            if not shortened.equals(lines):
-                return _read_table(shortened, options)
-            if len(lines) == 1:
-                raise explain_too_large(lines[0].as_py()) from error
+        if _TOO_LARGE in str(error) and len(lines) == 1:
+            raise explain_too_large(lines[0].as_py()) from error
         raise _translate(str(error), options.explicit_schema is not None) from error
     if table.num_rows != len(lines):
         raise BadRecord("holds more than one JSON value", remedy="every line must be one object")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from decimal import Decimal
 from itertools import product
 from typing import Any
@@ -153,7 +152,7 @@ def test_lists_of_nothing_but_nulls_keep_their_lengths() -> None:
         assert table["c"].to_pylist() == [[[None, None]], [[], [None], None], None]
 
 
-# Floats of a given type: no whole number is altered, at any depth; zeros are zeros whatever their exponents
+# Floats of a given type: no whole number is altered, at any depth
 
 WIDTHS = {16: np.float16, 32: np.float32, 64: np.float64}
 KINDS = {16: pa.float16(), 32: pa.float32(), 64: pa.float64()}
@@ -223,22 +222,3 @@ def test_a_name_may_be_spelled_with_escapes() -> None:
         line = f'{{"id":1,"{spelled}"{space}:{space}-16777217{space}}}'
         error = failure([line.encode()], pa.schema([("id", pa.int8()), (name, pa.float32())]))
         assert "-16777217, which float32 cannot hold exactly" in error.problem
-
-
-NUMBERS = st.from_regex(r"-?(0|[1-9][0-9]{0,2})(\.[0-9]{1,3})?([eE][+-]?[0-9]{1,3})?", fullmatch=True)
-
-
-@settings(max_examples=examples(100))
-@given(st.lists(st.tuples(st.sampled_from(["0e", "0.0E+", "-0e"]), NUMBERS, st.text()), min_size=1))
-def test_zeros_with_any_exponent_are_zeros(rows: list[tuple[str, str, str]]) -> None:
-    """Beside other numbers, and texts that look like zeros."""
-    zeros = [f"{zero}{400 + number}" for number, (zero, _, _) in enumerate(rows)]
-    texts = [f"{text}{zero}" for zero, (_, _, text) in zip(zeros, rows, strict=True)]
-    lines = [
-        f'{{"z":{zero},"n":[{number},1.5],"t":{json.dumps(text)}}}'
-        for zero, text, (_, number, _) in zip(zeros, texts, rows, strict=True)
-        if math.isfinite(float(number))
-    ]
-    expected = [json.loads(line, parse_int=float) for line in lines]
-    found = decode([line.encode() for line in lines]).to_pylist()
-    assert [repr(row) for row in found] == [repr(row) for row in expected]

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from recshuf.formats.jsonl import refuse_other
-from recshuf.formats.jsonl.line_checks import as_lines, unset_escaped
+from recshuf.formats.jsonl.line_checks import MarkState, as_lines, find_marks
 from recshuf.formats.jsonl.source import JsonlSource
 from recshuf.formats.lines.cutting import MARK, PIECE_BYTES, Cutter, Header, view_records
 from recshuf.formats.lines.files import BlockReader, CutFragment
@@ -34,9 +34,7 @@ if TYPE_CHECKING:
 
 
 BLANK = b" \t\r\n"
-_NEWLINE, _QUOTE, _BACKSLASH, _COMMA = b'\n"\\,'
-_STEPS = np.zeros(256, np.int8)
-_STEPS[[*b"[{"]], _STEPS[[*b"]}"]] = 1, -1
+_NEWLINE, _COMMA = b"\n,"
 _IS_BLANK = np.zeros(256, np.bool_)
 _IS_BLANK[[*BLANK]] = True
 _HEAD_BYTES = 1 << 12
@@ -57,29 +55,13 @@ class Found(NamedTuple):
 def find_elements(data: Bytes) -> Found:
     """Return where elements end, in bytes that begin with one."""
     found: list[Positions] = []
-    inside, depth, escapes = 0, 0, 0
+    state = MarkState()
     for at in range(0, data.size, PIECE_BYTES):
-        piece = data[at : at + PIECE_BYTES]
-        marks = piece == _QUOTE
-        escapes = unset_escaped(marks, piece == _BACKSLASH, escapes)
-        upper = piece | 0x20  # brackets become braces
-        for part in (piece == _COMMA, piece == _NEWLINE, upper == ord("{"), upper == ord("}")):
-            marks |= part
-        places = np.flatnonzero(marks)
-        signs = piece[places]
-        quotes = np.cumsum(signs == _QUOTE)
-        quotes += inside
-        inside = int(quotes[-1]) if quotes.size else inside
-        in_string = (quotes & 1) != 0
-        broken = np.flatnonzero(in_string & (signs == _NEWLINE))
+        (places, signs, is_inside, depths), state = find_marks(data[at : at + PIECE_BYTES], b",\n", state)
+        broken = np.flatnonzero(is_inside & (signs == _NEWLINE))
         if broken.size:
             return Found(_join(found), -1, at + int(places[broken[0]]))
-        steps = _STEPS[signs]
-        steps[in_string] = 0
-        depths = np.cumsum(steps, dtype=np.int64)
-        depths += depth
-        depth = int(depths[-1]) if depths.size else depth
-        ends = (signs == _COMMA) & (depths == 0) & ~in_string
+        ends = (signs == _COMMA) & (depths == 0) & ~is_inside
         below = np.flatnonzero(depths < 0)
         if below.size:
             ends[below[0] :] = False

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -42,7 +42,9 @@ _SEARCH_BYTES = 1 << 16  # the allocator reuses masks this small
 _UNSAFE_BRACKETS = 2048  # some 10,000 levels overflow the stack
 _MAX_DETAIL = 160
 _SPACE = " \t\r\n"
-_QUOTED = r'"(?s:[^"\\]|\\.)*"'
+STEPS = np.zeros(256, np.int8)
+"""What each byte adds to the depth."""
+STEPS[[*b"[{"]], STEPS[[*b"]}"]] = 1, -1
 _NO_NUMBER = re.compile(r"-?\b(?:Infinity|Inf|NaN)\b")
 """What `pyarrow.json` reads for a number; `json` reads no ``Inf`` and no ``-NaN``. Within a text it does not matter."""
 
@@ -98,14 +100,51 @@ def as_lines(records: pa.Array) -> pa.Array:
     return pa.Array.from_buffers(pa.large_string(), len(records), records.buffers(), offset=records.offset)
 
 
-def unset_escaped(quotes: NDArray[np.bool_], backslashes: NDArray[np.bool_], before: int = 0) -> int:
-    r"""Unset the quotes behind an odd number of backslashes, `before` of them the piece, and return how many of these end it.
+class MarkState(NamedTuple):
+    """What stands before some bytes: open brackets, an open string or none, and how many backslashes just before."""
 
-    >>> data = np.frombuffer(b'\\"\\\\"', np.uint8)
-    >>> quotes = data == ord('"')
-    >>> unset_escaped(quotes, data == ord("\\"), 0), quotes.nonzero()[0].tolist()
-    (0, [4])
+    depth: int = 0
+    quotes: int = 0
+    backslashes: int = 0
+
+
+class Marks(NamedTuple):
+    """Quotes, brackets and other bytes of JSON, in order."""
+
+    places: NDArray[np.int64]
+    signs: NDArray[np.uint8]
+    is_inside: NDArray[np.bool_]
+    """Whether each is within a string, as the quote that opens one, and not the one that closes it."""
+    depths: NDArray[np.int64]
+    """How many brackets are open behind each."""
+
+
+def find_marks(data: NDArray[np.uint8], others: bytes, state: MarkState) -> tuple[Marks, MarkState]:
+    r"""Return the quotes that are not escaped, the brackets and `others`, and what stands before the following bytes.
+
+    >>> find_marks(np.frombuffer(b'[{"\\"[": 1}, ', np.uint8), b",", MarkState())[0].depths.tolist()
+    [1, 2, 2, 2, 2, 1, 1]
     """
+    is_mark = data == ord('"')
+    backslashes = _unset_escaped(is_mark, data == ord("\\"), state.backslashes)
+    upper = data | 0x20  # brackets become braces
+    for part in (upper == ord("{"), upper == ord("}"), *(data == byte for byte in others)):
+        is_mark |= part
+    places = np.flatnonzero(is_mark)
+    signs = data[places]
+    quotes = np.cumsum(signs == ord('"'))
+    quotes += state.quotes
+    is_inside = (quotes & 1) != 0
+    steps = STEPS[signs]
+    steps[is_inside] = 0
+    depths = np.cumsum(steps, dtype=np.int64)
+    depths += state.depth
+    depth, open_quotes = (int(depths[-1]), int(quotes[-1]) & 1) if places.size else state[:2]
+    return Marks(places, signs, is_inside, depths), MarkState(depth, open_quotes, backslashes)
+
+
+def _unset_escaped(quotes: NDArray[np.bool_], backslashes: NDArray[np.bool_], before: int) -> int:
+    """Unset the quotes behind an odd number of backslashes, `before` of them the piece, and return how many of these end it."""
     if before % 2 and not backslashes[0]:
         quotes[0] = False
     if not backslashes.any():
@@ -236,39 +275,17 @@ def _explain_bare(lines: pa.Array, row: int) -> BadRecord:
 def _find_deep(lines: pa.Array) -> NDArray[np.int64]:
     """Return the indices of lines whose nesting may overflow the stack; types are checked against `MAX_DEPTH` later."""
     offsets = view_offsets(lines)
-    rows = np.flatnonzero(np.diff(offsets) > 2 * _UNSAFE_BRACKETS)
-    rows = rows[_count_brackets(lines, offsets, rows) > _UNSAFE_BRACKETS] if len(rows) else rows
-    if not len(rows):
-        return rows
-    bare = pc.replace_substring_regex(lines.take(pa.array(rows)), _QUOTED, "")
-    return rows[_depths(bare) > _UNSAFE_BRACKETS]
+    if not (np.diff(offsets) > 2 * _UNSAFE_BRACKETS).any():
+        return np.empty(0, np.int64)
+    is_open = (view_bytes(lines) | 0x20) == ord("{")
+    counts = np.add.reduceat(is_open, offsets[:-1] - offsets[0], dtype=np.int64)
+    rows = np.flatnonzero(counts > _UNSAFE_BRACKETS).tolist()
+    return np.array([row for row in rows if _measure_depth(lines[row]) > _UNSAFE_BRACKETS], np.int64)
 
 
-def _count_brackets(
-    lines: pa.Array, offsets: NDArray[np.int64], rows: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """Return the number of opening brackets and braces in each of these lines, including those in strings."""
-    data = view_data(lines)
-    first, last = int(offsets[rows[0]]), int(offsets[rows[-1] + 1])
-    places = [
-        np.flatnonzero((data[at : min(at + _SEARCH_BYTES, last)] | 32) == ord("{")) + at
-        for at in range(first, last, _SEARCH_BYTES)
-    ]
-    edges = np.searchsorted(np.concatenate(places), np.stack([offsets[rows], offsets[rows + 1]]))
-    counts: NDArray[np.int64] = edges[1] - edges[0]
-    return counts
-
-
-def _depths(bare: pa.Array) -> NDArray[np.int32]:
-    """Return the greatest nesting depth of each line; the lines have no strings."""
-    offsets = view_offsets(bare)
-    data = view_bytes(bare)
-    steps = ((data | 32) == ord("{")).astype(np.int8) - ((data | 32) == ord("}")).astype(np.int8)
-    depth = np.cumsum(steps, dtype=np.int32)
-    starts = offsets[:-1] - offsets[0]
-    before = depth[starts] - steps[starts]
-    deepest: NDArray[np.int32] = np.maximum.reduceat(depth, starts) - before
-    return deepest
+def _measure_depth(line: pa.Scalar) -> int:
+    marks, _ = find_marks(np.frombuffer(line.as_buffer(), np.uint8), b"", MarkState())
+    return int(marks.depths.max())
 
 
 def too_deep_error(row: int | None = None) -> BadRecord:

@@ -12,7 +12,6 @@ lines that are none either, or lose their meaning: `pyarrow.json` must have read
 from __future__ import annotations
 
 import json
-from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -21,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from recshuf.formats.jsonl.encoding import escape
-from recshuf.formats.jsonl.line_checks import unset_escaped
+from recshuf.formats.jsonl.line_checks import STEPS, MarkState, find_marks
 from recshuf.records.arrays import view_bytes, view_offsets
 
 if TYPE_CHECKING:
@@ -38,7 +37,6 @@ JSON = pa.json_(pa.string())
 """The type of text that holds any JSON."""
 _SPACES = np.frombuffer(b" \t\r\n", np.uint8)
 _TEXT = pa.large_string()
-_ENDS = {ord(byte): step for byte, step in (("{", 1), ("[", 1), ("}", -1), ("]", -1), (",", 0), (":", 0))}
 
 
 class Rewrite(NamedTuple):
@@ -126,20 +124,12 @@ class _Outline:
         self.data: Bytes = view_bytes(lines)
         offsets = view_offsets(lines)
         self.offsets: Places = offsets - offsets[0]
-        quotes = self.data == ord('"')
-        unset_escaped(quotes, self.data == ord("\\"))
-        self._quotes = np.flatnonzero(quotes)
-        steps = np.full(256, 2, np.int8)
-        steps[list(_ENDS)] = list(_ENDS.values())
-        marks = np.flatnonzero(steps[self.data] < 2)
-        self._marks = marks[np.searchsorted(self._quotes, marks) % 2 == 0]
-        self._bytes = self.data[self._marks]
-        step = steps[self._bytes].astype(np.int64)
-        self._levels = np.cumsum(step) + (step < 0)
-
-    @cached_property
-    def _backslashes(self) -> Places:
-        return np.flatnonzero(self.data == ord("\\"))
+        marks, _ = find_marks(self.data, b",:", MarkState())
+        is_quote = marks.signs == ord('"')
+        self._quotes = marks.places[is_quote]
+        is_outside = ~(marks.is_inside | is_quote)
+        self._marks, self._bytes = marks.places[is_outside], marks.signs[is_outside]
+        self._levels = marks.depths[is_outside] + (STEPS[self._bytes] < 0)
 
     def _at_level(self, level: int, kinds: bytes) -> Places:
         wanted = (self._levels == level) & np.isin(self._bytes, np.frombuffer(kinds, np.uint8))
@@ -182,16 +172,10 @@ class _Outline:
         return self._quotes[last - 1], self._quotes[last]
 
     def _is_named(self, opens: Places, closes: Places, name: str) -> NDArray[np.bool_]:
-        spelled = np.frombuffer(json.dumps(name, ensure_ascii=False).encode()[1:-1], np.uint8)
-        found: NDArray[np.bool_] = closes - opens - 1 == len(spelled)
-        for at, byte in enumerate(spelled.tolist(), 1):
-            rows = np.flatnonzero(found)
-            found[rows] = self.data[opens[rows] + at] == byte
-        slashes = self._backslashes
-        escaped = np.searchsorted(slashes, opens) < np.searchsorted(slashes, closes)
-        for row in np.flatnonzero(escaped).tolist():  # which hardly a program writes
-            text = self.data[opens[row] : closes[row] + 1].tobytes()
-            found[row] = json.loads(text, strict=False) == name
+        keys = self._cut(opens + 1, closes)
+        found: NDArray[np.bool_] = np.array(pc.equal(keys, json.dumps(name, ensure_ascii=False)[1:-1]))
+        for row in np.flatnonzero(pc.match_substring(keys, "\\")).tolist():  # which hardly a program writes
+            found[row] = json.loads(f'"{keys[row]}"', strict=False) == name
         return found
 
     def _trim(self, begins: Places, ends: Places) -> _Spans:

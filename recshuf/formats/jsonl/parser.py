@@ -7,19 +7,20 @@ import re
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.json as pj
 import pyarrow.types as pt
 
 from recshuf.formats.jsonl.casts import (
     cast_column,
     check_nulls,
-    quote_literals,
+    list_rewrites,
     read_schema_for,
-    text_only_names,
+    rewrite,
+    walk_types,
 )
 from recshuf.formats.jsonl.line_checks import BadRecord, Path, check_lines, shorten
 from recshuf.formats.jsonl.numbers import explain_too_large
-from recshuf.formats.jsonl.rewriting import list_rewrites, rewrite, walk_types
 from recshuf.records.arrays import check_path, split_path, unknown_column, view_bytes
 from recshuf.records.provenance import FILE_COLUMN
 
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from recshuf.formats.jsonl.inference import Shape
 
 
+LITERAL = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|true|false"
+"""A number or boolean as it is written."""
 _CHANGED = re.compile(r"Column\((?P<path>.*)\) changed from (?P<kind>\w+) to (?P<other>\w+)", re.DOTALL)
 _TWICE = re.compile(r"Column\((?P<path>.*)\) was specified twice", re.DOTALL)
 _PARSE_ERROR = "JSON parse error: "
@@ -78,7 +81,7 @@ class Parser:
         self._options = pj.ParseOptions(
             explicit_schema=read_schema_for(schema), unexpected_field_behavior=others
         )
-        self._text_names = text_only_names(schema) if lenient else []
+        self._text_names = _text_only_names(schema) if lenient else []
         self._rewrites = list_rewrites(schema)
 
     def check_grammar(self, lines: pa.Array) -> None:
@@ -104,7 +107,7 @@ class Parser:
         except BadRecord:
             if not self._text_names:
                 raise
-        quoted = quote_literals(lines, self._text_names)
+        quoted = _quote_literals(lines, self._text_names)
         check_lines(quoted)
         return self._parse(quoted)
 
@@ -118,6 +121,29 @@ class Parser:
             columns.append(cast_column(read, field.type, len(lines), (field.name,)))
             check_nulls(columns[-1], field, None, (field.name,))
         return columns
+
+
+def _text_only_names(schema: pa.Schema) -> list[str]:
+    """Return the names of fields that are text wherever they occur, outside of maps."""
+    names: dict[str, bool] = {}
+    for (*_, name), kind in walk_types(schema, into_maps=False):
+        if name is not None:
+            names[name] = names.get(name, True) and (pt.is_string(kind) or pt.is_large_string(kind))
+    return [name for name, is_text in names.items() if is_text]
+
+
+def _quote_literals(lines: pa.Array, names: list[str]) -> pa.Array:
+    r"""Return lines with the numbers and booleans of the named fields quoted, digits unchanged.
+
+    In valid JSON, a name in unescaped quotes followed by a colon is a key.
+
+    >>> line = pa.array(['{"id": 1.50, "n": 2}'], pa.large_string())
+    >>> _quote_literals(line, ["id"]).to_pylist()
+    ['{"id": "1.50", "n": 2}']
+    """
+    keys = "|".join(re.escape(json.dumps(name, ensure_ascii=False)[1:-1]) for name in names)
+    pattern = rf'([^\\])"({keys})"(\s*:\s*)({LITERAL})'
+    return pc.replace_substring_regex(lines, pattern, r'\1"\2"\3"\4"')
 
 
 def check_json(lines: pa.Array) -> None:

@@ -15,11 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from recshuf.errors import UsageError
-from recshuf.formats.jsonl.casts import LITERAL
 from recshuf.formats.jsonl.decoder import LineMessages, check_all
 from recshuf.formats.jsonl.inference import Rows
 from recshuf.formats.jsonl.line_checks import BadRecord, Path, as_lines, check_lines
-from recshuf.formats.jsonl.parser import Parser, check_json
+from recshuf.formats.jsonl.parser import LITERAL, Parser, check_json
 from recshuf.interfaces import ValueReader
 from recshuf.records.arrays import check_path, dotted, split_path, unknown_column
 from recshuf.records.value_keys import cut_pieces

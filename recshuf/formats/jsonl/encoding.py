@@ -60,30 +60,8 @@ _SHORT_ESCAPES = {8: "\\b", 9: "\\t", 10: "\\n", 12: "\\f", 13: "\\r"}
 
 def check_schema(schema: pa.Schema) -> None:
     """Raise `ConversionError` unless every field has a form in JSON, and names are unique on their level."""
-    _check_fields(list(schema), "")
-
-
-def _check_fields(fields: list[pa.Field], parent: str) -> None:
-    for name, count in Counter(field.name for field in fields).items():
-        if count > 1:
-            problem = f"JSON cannot hold {count} fields of one name"
-            raise ConversionError(_join(parent, name), problem, remedy="rename all but one")
-    for field in fields:
-        _check_type(field.type, _join(parent, field.name))
-
-
-def _check_type(kind: pa.DataType, path: str) -> None:
-    if isinstance(kind, pa.BaseExtensionType):
-        _check_type(kind.storage_type, path)
-    elif pt.is_struct(kind):
-        _check_fields(list(kind), path)
-    elif pt.is_map(kind):
-        _check_type(kind.key_type, f"{path}.key")
-        _check_type(kind.item_type, f"{path}.value")
-    elif is_any_list(kind) or pt.is_dictionary(kind) or pt.is_run_end_encoded(kind):
-        _check_type(kind.value_type, f"{path}[]" if is_any_list(kind) else path)
-    elif not pt.is_floating(kind) and not any(accepts(kind) for accepts, _ in _ENCODERS):
-        raise ConversionError(path, f"the type {kind} has no form in JSON", remedy="leave the column out")
+    columns = [pa.nulls(0, field.type) for field in schema]
+    _encode_fields(list(schema), columns, 0, "", "}", nan_as_null=True)
 
 
 def encode_lines(batch: pa.RecordBatch, nan_as_null: bool) -> pa.Array:
@@ -99,7 +77,7 @@ def encode_lines(batch: pa.RecordBatch, nan_as_null: bool) -> pa.Array:
 
 
 def encode_values(array: pa.Array, path: str, nan_as_null: bool) -> pa.Array:
-    """Return the JSON text of each value as a large_string array, null where the value is null."""
+    """Return the JSON text of each value as a large_string array, null where the value is null; the `path` is for messages."""
     kind = array.type
     if isinstance(kind, pa.BaseExtensionType):
         return encode_values(array.storage, path, nan_as_null)
@@ -119,12 +97,19 @@ def encode_values(array: pa.Array, path: str, nan_as_null: bool) -> pa.Array:
         return _encode_list(array, f"{path}[]", nan_as_null)
     if pt.is_floating(kind):
         return _encode_floats(array, path, nan_as_null)
-    return next(encode for accepts, encode in _ENCODERS if accepts(kind))(array, path)
+    encode = next((encode for accepts, encode in _ENCODERS if accepts(kind)), None)
+    if encode is None:
+        raise ConversionError(path, f"the type {kind} has no form in JSON", remedy="leave the column out")
+    return encode(array, path)
 
 
 def _encode_fields(
     fields: list[pa.Field], columns: list[pa.Array], rows: int, path: str, end: str, nan_as_null: bool
 ) -> pa.Array:
+    for name, count in Counter(field.name for field in fields).items():
+        if count > 1:
+            problem = f"JSON cannot hold {count} fields of one name"
+            raise ConversionError(_join(path, name), problem, remedy="rename all but one")
     parts: list[str | pa.Array] = []
     for field, column in zip(fields, columns, strict=True):
         parts.append(f"{',' if parts else '{'}{json.dumps(field.name, ensure_ascii=False)}:")

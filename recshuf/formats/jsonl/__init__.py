@@ -127,7 +127,7 @@ class JsonlFormat(Format):
         return make_decoder(stored.names, stored.options, self.unit)
 
     def restore_field_adder(self, stored: StoredInputs, names: Sequence[str]) -> FieldAdder:
-        from recshuf.formats.jsonl.splicing import JsonFieldAdder
+        from recshuf.formats.jsonl.encoding import JsonFieldAdder
 
         return JsonFieldAdder(stored.names, names, checks_late=True)
 

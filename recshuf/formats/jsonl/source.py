@@ -43,7 +43,7 @@ class JsonlSource(LineSource):
         return JsonValueReader([summary.name for summary in self.inputs], paths, self.options, self.unit)
 
     def field_adder(self, names: Sequence[str]) -> FieldAdder:
-        from recshuf.formats.jsonl.splicing import JsonFieldAdder
+        from recshuf.formats.jsonl.encoding import JsonFieldAdder
 
         return JsonFieldAdder([summary.name for summary in self.inputs], names)
 

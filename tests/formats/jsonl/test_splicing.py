@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recshuf.errors import InputError
-from recshuf.formats.jsonl.splicing import JsonFieldAdder
+from recshuf.formats.jsonl.encoding import JsonFieldAdder
 from recshuf.formats.lines.cutting import SCHEMA
 from tests.support.effort import examples
 

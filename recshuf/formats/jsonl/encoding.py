@@ -63,8 +63,6 @@ _SPACE = r"[ \t\r\n]*"
 _BEGINS = rf"^{_SPACE}\{{"
 _ENDS = rf"\}}{_SPACE}$"
 _IS_EMPTY = rf"^{_SPACE}\{{{_SPACE}\}}"
-_BEFORE_NOTHING = np.frombuffer(b"{ \t\r\n", np.uint8)
-"""Bytes that may precede the last brace of an object without fields."""
 _VALUE = r'(?:"(?:[^"\\]|\\.)*"|[0-9]+)'
 _SPELLED = r"\\u00(?:5[fF]|6[0-9a-fA-F]|7[0-9aA])"
 """A lowercase letter or an underscore, written as an escape."""
@@ -372,7 +370,8 @@ class JsonFieldAdder(FieldAdder):
         # inserted after the last line are cut off.
         pieces = wrap_bytes(data, np.concatenate(([0], cuts, offsets[-1:])))
         columns = pa.concat_batches([columns, columns.slice(batch.num_rows - 1)])
-        parts = [_choose_commas(batch.column(0), data, cuts)]
+        is_empty = pc.match_substring_regex(batch.column(0), _IS_EMPTY)
+        parts = [pc.if_else(pa.concat_arrays([is_empty, pa.array([True])]), _NOTHING, _COMMA)]
         for index, (field, column) in enumerate(zip(columns.schema, columns.columns, strict=True)):
             name = f"{',' if index else ''}{json.dumps(field.name)}:"
             values = encode_values(column, field.name, nan_as_null=False)
@@ -393,13 +392,3 @@ def _find_cuts(lines: pa.Array, data: Bytes, offsets: Positions) -> Positions:
     if len(other):
         cuts[other] = offsets[other] + pc.find_substring_regex(lines.take(pa.array(other)), _ENDS).to_numpy()
     return cuts
-
-
-def _choose_commas(lines: pa.Array, data: Bytes, cuts: Positions) -> pa.Array:
-    """Return, for each line and one more, the comma before the new fields; empty for an object without fields."""
-    commas = np.full(len(lines) + 1, True)
-    doubtful = np.flatnonzero(np.isin(data[cuts - 1], _BEFORE_NOTHING))
-    if len(doubtful):
-        is_empty = pc.match_substring_regex(lines.take(pa.array(doubtful)), _IS_EMPTY)
-        commas[doubtful] = ~is_empty.to_numpy(zero_copy_only=False)
-    return pc.if_else(pa.array(commas), _COMMA, _NOTHING)

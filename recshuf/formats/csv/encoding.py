@@ -20,7 +20,7 @@ from recshuf.errors import ConversionError
 from recshuf.formats.csv.quotes import Dialect, QuoteScanner
 from recshuf.formats.lines.cutting import view_records
 from recshuf.formats.texts import PER_SECOND, check_times, find_invalid, has_factor
-from recshuf.records.arrays import storage_of, wrap_bytes
+from recshuf.records.arrays import is_bytes, storage_of, wrap_bytes
 from recshuf.records.conforming import plain_decimals
 
 if TYPE_CHECKING:
@@ -67,10 +67,10 @@ def encode_header(schema: pa.Schema, delimiter: bytes) -> bytes:
 def encode_records(batch: pa.RecordBatch, delimiter: bytes) -> pa.LargeBinaryArray:
     output = pa.BufferOutputStream()
     options = csv.WriteOptions(include_header=False, delimiter=delimiter.decode())
+    names = batch.schema.names
     try:
-        for name, column in zip(batch.schema.names, batch.columns, strict=True):
-            _check_column(column, name)
-        csv.write_csv(_with_plain_decimals(batch), output, options)
+        columns = [_prepare(column, name) for name, column in zip(names, batch.columns, strict=True)]
+        csv.write_csv(pa.RecordBatch.from_arrays(columns, names), output, options)
     except pa.ArrowInvalid as error:
         raise _explain(batch, error) from error
     data = np.frombuffer(output.getvalue(), np.uint8)
@@ -80,45 +80,35 @@ def encode_records(batch: pa.RecordBatch, delimiter: bytes) -> pa.LargeBinaryArr
     return wrap_bytes(data, offsets)
 
 
-def _with_plain_decimals(batch: pa.RecordBatch) -> pa.RecordBatch:
-    for place, (name, kind) in enumerate(zip(batch.schema.names, batch.schema.types, strict=True)):
-        column = batch.column(place)
-        if pt.is_dictionary(kind) and pt.is_decimal(kind.value_type):
-            column = column.dictionary_decode()
-        if pt.is_decimal(column.type) and column.type.scale < 0:
-            batch = batch.set_column(place, name, plain_decimals(column, name))
-    return batch
-
-
-def _check_column(column: pa.Array, name: str) -> None:
-    kind = column.type.value_type if pt.is_dictionary(column.type) else column.type
+def _prepare(column: pa.Array, name: str) -> pa.Array:
+    """Return values, not of a dictionary, that pyarrow writes so that they can be read again."""
+    if pt.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    kind = column.type
+    if pt.is_decimal(kind) and kind.scale < 0:
+        return plain_decimals(column, name)
     if not pt.is_temporal(kind) or pt.is_duration(kind):
-        return
-    values = column.dictionary_decode() if pt.is_dictionary(column.type) else column
-    check_times(values, name)
-    if not pt.is_timestamp(kind) or kind.tz is None:
-        return
-    local = pc.local_timestamp(values)
-    check_times(local, name)
-    distances = pc.subtract_checked(local.cast(pa.int64()), values.cast(pa.int64()))
-    if not has_factor(distances, 60 * PER_SECOND[kind.unit]):
-        problem = f"a time in {kind.tz} has a distance from UTC in seconds, and CSV has hours and minutes"
-        raise ConversionError(name, problem, remedy="cast the column to UTC, or write JSONL or Parquet")
+        return column
+    check_times(column, name)
+    if pt.is_timestamp(kind) and kind.tz is not None:
+        local = pc.local_timestamp(column)
+        check_times(local, name)
+        distances = pc.subtract_checked(local.cast(pa.int64()), column.cast(pa.int64()))
+        if not has_factor(distances, 60 * PER_SECOND[kind.unit]):
+            problem = f"a time in {kind.tz} has a distance from UTC in seconds, and CSV has hours and minutes"
+            raise ConversionError(name, problem, remedy="cast the column to UTC, or write JSONL or Parquet")
+    return column
 
 
 def _explain(batch: pa.RecordBatch, error: pa.ArrowInvalid) -> ConversionError:
     """Return the error for rows that pyarrow does not write; shows the first value that is not UTF-8."""
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         values = column.dictionary_decode() if pt.is_dictionary(column.type) else column
-        if not (
-            pt.is_binary(values.type)
-            or pt.is_large_binary(values.type)
-            or pt.is_fixed_size_binary(values.type)
-        ):
+        if not (is_bytes(values.type) or pt.is_fixed_size_binary(values.type)):
             continue
         invalid = find_invalid(values.cast(pa.large_binary()).fill_null(b""))
         if invalid.size:
-            value = values[int(invalid[0])].as_py()
+            value = values[int(invalid[0])].as_buffer().to_pybytes()
             shown = f"{value[:_SHOWN_BYTES]!r}{'...' if len(value) > _SHOWN_BYTES else ''}"
             remedy = "write Parquet, or JSONL, which has bytes as base64"
             return ConversionError(name, f"CSV cannot hold {shown}, which is not UTF-8", remedy=remedy)

@@ -56,12 +56,8 @@ _KINDS = {
 }
 _NANOSECONDS = (pa.timestamp("ns"), pa.timestamp("ns", "UTC"))
 _EXACT = exact_limit(pa.float64())
-_ODD_NUMBERS = (
-    ((b"0x", b"0X"), r"^\s*[+-]?0[xX]"),
-    ((b"e-", b"E-"), r"^\s*[+-]?[0.]*[1-9]"),
-    ((b"(",), r"\("),
-)
-"""Bytes that columns with such spellings hold, and the pattern of the spelling: hexadecimal, any number but zero, NaN."""
+_HEXADECIMAL = r"^\s*[+-]?0[xX]"
+_NOT_ZERO = r"^\s*[+-]?[0.]*[1-9]"
 _CODE = r"^\s*(?:\+[0-9.]|-?0\d)"
 _ZERO, _PLUS, _MINUS, _BLANK = b"0+- "
 
@@ -143,7 +139,7 @@ def _fits_double(values: pa.ChunkedArray, texts: Texts) -> bool:
     if large is None:
         return True
     # Also those that doubles hold: batches of integers alone are judged without their text.
-    if pc.any(pc.match_substring_regex(large["text"], _WHOLE), min_count=0).as_py():
+    if _is_any(pc.match_substring_regex(large["text"], _WHOLE)):
         return False
     return not (_keep_overflown(large).num_rows or _keep_altered(large, _PLAIN).num_rows)
 
@@ -152,21 +148,24 @@ def _are_plain(values: pa.Array | pa.ChunkedArray, texts: pa.ChunkedArray) -> bo
     """Tell whether no number is a code, or spelled in a way that other readers take for text, or stands for one that is not zero."""
     if _has_codes(texts):
         return False
+    # Single bytes are found fast.
     content = b"".join(view_bytes(chunk).tobytes() for chunk in texts.chunks)
-    is_whole = values.type == pa.int64()
-    suspects = (values, pc.equal(values, 0), None if is_whole else pc.is_nan(values))
-    for (marks, pattern), suspect in zip(_ODD_NUMBERS, suspects, strict=True):
-        # A single byte is found ten times as fast as two.
-        if suspect is None or not any(
-            all(byte in content for byte in mark) and mark in content for mark in marks
-        ):
-            continue
-        if suspect is not values and not pc.any(suspect, min_count=0).as_py():
-            continue
-        is_odd = pc.match_substring_regex(texts, pattern)
-        if pc.any(is_odd if suspect is values else pc.and_(suspect, is_odd), min_count=0).as_py():
+
+    def has_odd(marks: bytes, pattern: str, suspects: pa.Array | pa.ChunkedArray | None = None) -> bool:
+        if not any(mark in content for mark in marks) or not (suspects is None or _is_any(suspects)):
             return False
-    return True
+        is_odd = pc.match_substring_regex(texts, pattern)
+        return _is_any(is_odd if suspects is None else pc.and_(suspects, is_odd))
+
+    if has_odd(b"xX", _HEXADECIMAL):
+        return False
+    if values.type == pa.int64():
+        return True
+    return not (has_odd(b"(", r"\(", pc.is_nan(values)) or has_odd(b"eE", _NOT_ZERO, pc.equal(values, 0)))
+
+
+def _is_any(mask: pa.Array | pa.ChunkedArray) -> bool:
+    return bool(pc.any(mask, min_count=0).as_py())
 
 
 def _has_codes(texts: pa.ChunkedArray) -> bool:
@@ -180,7 +179,7 @@ def _has_codes(texts: pa.ChunkedArray) -> bool:
         begins, ends = begins[suspects], ends[suspects]
         first = data[begins]
         if (first == _PLUS).any() or (first <= _BLANK).any():
-            return bool(pc.any(pc.match_substring_regex(texts, _CODE), min_count=0).as_py())
+            return _is_any(pc.match_substring_regex(texts, _CODE))
         begins += first == _MINUS
         second = data[np.minimum(begins + 1, data.size - 1)]
         is_code = (data[begins] == _ZERO) & (second - np.uint8(_ZERO) < 10) & (begins + 1 < ends)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import pyarrow as pa
 
 from recshuf.errors import ConversionError
-from recshuf.formats.arrow.dictionaries import count_dictionary_bytes
+from recshuf.formats.arrow.census import count_dictionary_bytes
 from recshuf.formats.arrow.saved import make_documents, make_parts_document
 from recshuf.formats.files import FileSink
 from recshuf.formats.parquet.types import dense_schema
@@ -20,7 +20,7 @@ from recshuf.records.conforming import conform, find_indices
 from recshuf.system.files import BehindFile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from recshuf.interfaces import ShardFile, Sink, WriteOptions
@@ -34,8 +34,6 @@ BATCH_BYTES = 8 << 20
 MOST_BATCH_BYTES = 64 << 20
 _FIRST_ROWS = 1024
 _MOST_ROWS = 1 << 16
-_JOINED_BATCHES = 64
-"""Batches whose values are looked up in dictionaries together; those of thousands of columns take much memory."""
 _COPIES = 3
 """A batch is held as it came, made contiguous, and encoded."""
 
@@ -68,34 +66,37 @@ class ArrowTarget(Target):
 
     def __init__(self, schema: pa.Schema, layout: ArrowLayout | None, options: WriteOptions) -> None:
         self._layout = layout or ArrowLayout(dense_schema(schema), True, "none", 0, BATCH_BYTES)
-        self.batch_rows, self.native = self._layout.batch_rows, schema
+        self.native, self._dictionaries = schema, self._layout.dictionaries
+        indices = {index: self._layout.schema.types[index].index_type for index in self._dictionaries}
+        fields = (field.with_type(indices.get(index, field.type)) for index, field in enumerate(schema))
+        self.looked_up = pa.schema(fields)
+        """That of the batches sinks wait for: with places in dictionaries in place of values."""
         added = list(schema)[len(self._layout.schema) :]
         self.declared = pa.schema([*self._layout.schema, *added], self._layout.schema.metadata)
         named = PurePath(options.file_name).suffix.lower()
         self._is_file = _FILE_SUFFIXES.get(named, self._layout.is_file)
-        self.joined_batches = _JOINED_BATCHES if self._layout.dictionaries else 1
         self._codec = options.compression or self._layout.compression
         self._level = options.compression_level
         self._drop_page_cache = options.drop_page_cache
         self._make_options()
 
     @property
-    def learns_rows(self) -> bool:
-        """Whether the first rows of a shard tell how many are in its batches: inputs may hide the bytes of views."""
-        return not self.batch_rows or (
-            self.batch_rows > _FIRST_ROWS and any(map(has_views, self.declared.types))
-        )
+    def batch_rows(self) -> int | None:
+        """Rows of a batch; None if the first ones of a shard tell, as inputs may hide the bytes of views."""
+        rows = self._layout.batch_rows
+        is_hidden = rows > _FIRST_ROWS and any(map(_has_views, self.declared.types))
+        return None if is_hidden or not rows else rows
 
     def choose_rows(self, table: pa.Table) -> int:
         """Return the rows of batches, given the first ones: as many as planned, of at most about twice the bytes planned."""
-        planned, most_bytes = self.batch_rows or _MOST_ROWS, BATCH_BYTES
-        if self.batch_rows:
+        planned, most_bytes = self._layout.batch_rows or _MOST_ROWS, BATCH_BYTES
+        if self._layout.batch_rows:
             most_bytes = 2 * max(self._layout.batch_bytes, BATCH_BYTES)
         row_bytes = max(1.0, table.combine_chunks().nbytes / max(1, table.num_rows))
         return max(int(table.num_rows), min(planned, int(most_bytes / row_bytes)), 1)
 
     def sink_bytes(self, threads: int) -> int:  # noqa: ARG002 - Arrow compresses with its own
-        dictionary_bytes = 2 * count_dictionary_bytes(self._layout.dictionaries.values())
+        dictionary_bytes = 2 * count_dictionary_bytes(self._dictionaries.values())
         return _COPIES * max(self._layout.batch_bytes, BATCH_BYTES) + _FILE_BUFFER_BYTES + dictionary_bytes
 
     def describe(self, shards: Sequence[ShardFile]) -> Mapping[str, bytes]:
@@ -120,31 +121,19 @@ class ArrowTarget(Target):
         return make(pa.PythonFile(_Counted(stream), "w"), self.declared, options=options)
 
     def encode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        return self._encode(batch, self._find(batch))
+        return self.declare(self.look_up(batch))
 
-    def encode_tables(self, tables: Sequence[pa.Table]) -> Iterator[pa.RecordBatch]:
-        """Yield each table as a batch; values of all are looked up at once, as Arrow prepares a dictionary for each call."""
-        found, start = self._find(pa.concat_tables(tables)), 0
-        for table in tables:
-            columns = [column.combine_chunks() for column in table.columns]
-            batch = pa.RecordBatch.from_arrays(columns, schema=self.native)
-            own = {index: each.slice(start, table.num_rows).combine_chunks() for index, each in found.items()}
-            yield self._encode(batch, own)
-            start += table.num_rows
+    def look_up(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return records with places in dictionaries; Arrow prepares a dictionary for each call, so short batches cost much."""
+        columns, kinds = batch.columns, self.declared.types
+        for index, values in self._dictionaries.items():
+            columns[index] = find_indices(columns[index], values, kinds[index])
+        return pa.RecordBatch.from_arrays(columns, schema=self.looked_up)
 
-    def _find(self, records: pa.RecordBatch | pa.Table) -> dict[int, pa.Array | pa.ChunkedArray]:
-        """Return the places of values in their dictionaries, for each column that has one."""
-        kinds, known = self.declared.types, self._layout.dictionaries
-        return {
-            index: find_indices(records.column(index), values, kinds[index])
-            for index, values in known.items()
-        }
-
-    def _encode(self, batch: pa.RecordBatch, indices: Mapping[int, pa.Array]) -> pa.RecordBatch:
-        known = self._layout.dictionaries
+    def declare(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         columns = [
-            pa.DictionaryArray.from_arrays(indices[index], known[index], ordered=kind.ordered)
-            if index in indices
+            pa.DictionaryArray.from_arrays(column, self._dictionaries[index], ordered=kind.ordered)
+            if index in self._dictionaries
             else conform(column, kind)
             for index, (column, kind) in enumerate(zip(batch.columns, self.declared.types, strict=True))
         ]
@@ -181,41 +170,47 @@ class ArrowSink(FileSink):
     def __init__(self, target: ArrowTarget, stream: BinaryIO, threads: int, files: ExitStack) -> None:
         self._target, self._stream = target, stream
         self._writer = target.open_writer(stream, threads)
-        self._learns = target.learns_rows
-        self._buffer = RowBuffer(target.native, _FIRST_ROWS if self._learns else target.batch_rows)
+        self._first: list[pa.RecordBatch] | None = [] if target.batch_rows is None else None
+        """First rows, until there are enough to tell how many are in a batch."""
+        self._buffer = RowBuffer(target.looked_up, target.batch_rows or 1)
         super().__init__(files)
 
     def write(self, batch: pa.RecordBatch) -> None:
         if batch.num_rows and not batch.num_columns:
             raise ConversionError("record", "has no fields at all", remedy="choose --to jsonl")
-        full = []
-        for table in self._buffer.add(batch):
-            if self._learns:
-                self._learns = False
-                self._buffer.take_back(table, self._target.choose_rows(table))
-                continue
-            full.append(table)
-            if len(full) == self._target.joined_batches:
-                self._write(full)
-                full = []
-        self._write(full)
+        if self._first is None:
+            self._add(batch)
+            return
+        self._first.append(batch)
+        if sum(one.num_rows for one in self._first) >= _FIRST_ROWS:
+            self._learn(self._first)
+
+    def _learn(self, first: list[pa.RecordBatch]) -> None:
+        table = pa.Table.from_batches(first, self._target.native)
+        rows = self._target.choose_rows(table.slice(0, _FIRST_ROWS))
+        self._first, self._buffer = None, RowBuffer(self._target.looked_up, rows)
+        for batch in first:
+            self._add(batch)
+
+    def _add(self, batch: pa.RecordBatch) -> None:
+        for table in self._buffer.add(self._target.look_up(batch)):
+            self._write(table)
 
     def _complete(self) -> None:
-        rest = self._buffer.rest()
-        rows = self._target.choose_rows(rest) if self._learns else max(1, rest.num_rows)
-        for start in range(0, rest.num_rows, rows):
-            self._write([rest.slice(start, rows)])
+        if self._first is not None:
+            self._learn(self._first)
+        if (rest := self._buffer.rest()).num_rows:
+            self._write(rest)
         self._writer.close()
         self._stream.flush()
 
-    def _write(self, tables: Sequence[pa.Table]) -> None:
-        if not tables:
-            return
-        for batch in self._target.encode_tables(tables):
-            self._writer.write_batch(batch)
-            self._count += batch.num_rows
+    def _write(self, table: pa.Table) -> None:
+        columns = [column.combine_chunks() for column in table.columns]
+        batch = pa.RecordBatch.from_arrays(columns, schema=self._target.looked_up)
+        self._writer.write_batch(self._target.declare(batch))
+        self._count += batch.num_rows
 
 
-def has_views(kind: pa.DataType) -> bool:
+def _has_views(kind: pa.DataType) -> bool:
     """Tell whether rows may share the bytes of their values, at any depth, without a dictionary."""
     return "_view" in str(kind)

@@ -130,6 +130,12 @@ def fill(handle: Handle, offset: int, into: NDArray[np.uint8]) -> int:
     return len(view)
 
 
+def fill_whole(handle: Handle, offset: int, into: NDArray[np.uint8], name: str) -> None:
+    """Fill an array with the bytes of a file that was long enough when it was looked at."""
+    if fill(handle, offset, into):
+        raise InputError(name, "changed while it was read", remedy="run again when nobody writes to it")
+
+
 def write_all(file: FileIO, data: bytes | memoryview) -> None:
     view = memoryview(data)
     while view:

@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from recshuf.errors import ConversionError, InputError
-from recshuf.formats.files import CHOOSE_ONE, FileSink, FileTarget, fill, write_all
+from recshuf.formats.files import CHOOSE_ONE, FileSink, FileTarget, fill_whole, write_all
 from recshuf.formats.lines.cutting import view_records
 from recshuf.formats.megatron import CODES, MAGIC
 from recshuf.interfaces import InputSummary, RowFragment, Source, TableDecoder, open_input
@@ -48,7 +48,6 @@ LENGTH, END, MODE = np.dtype("<i4"), np.dtype("<i8"), np.dtype("i1")
 _LENGTHS, _POINTERS, _ENDS, _MODES = range(4)
 _KINDS = (LENGTH, END, END, MODE)
 """Types of the entries of each part of an index, in their order."""
-_DAMAGED = "copy or write both files again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,14 +109,13 @@ class Pair:
         _, version, self.code, self.sequences, ends = _HEAD.unpack(head)
         self.documents, rest = ends - 1, size - _HEAD.size - 12 * self.sequences - 8 * ends
         self.has_modes = rest > 0
-        sizes = f"has {size:,} bytes, which do not fit {self.sequences:,} sequences and {ends:,} ends"
-        for is_wrong, problem, place in (
-            (version != 1, f"has version {version}, and only version 1 is known", 9),
-            (self.code not in CODES, f"has the type {self.code}, which Megatron does not have", 17),
-            (not ends or rest not in (0, self.sequences), sizes, 18),
-        ):
-            if is_wrong:
-                raise self.refuse(problem, f"byte {place}")
+        if version != 1:
+            raise self.refuse(f"has version {version}, and only version 1 is known", "byte 9")
+        if self.code not in CODES:
+            raise self.refuse(f"has the type {self.code}, which Megatron does not have", "byte 17")
+        if not ends or rest not in (0, self.sequences):
+            sizes = f"{size:,} bytes, which do not fit {self.sequences:,} sequences and {ends:,} ends"
+            raise self.refuse(f"has {sizes}", "byte 18")
         first, last = (int(self.read(handle, _ENDS, at)[0]) for at in (0, self.documents))
         if (first, last) != (0, self.sequences):
             problem = f"has {self.sequences:,} sequences, and documents of {first:,} to {last:,}"
@@ -126,19 +124,16 @@ class Pair:
 
     def _find_last_end(self, handle: Handle) -> int:
         """Return where the last sequence ends in the `.bin`."""
-        at, kind, size = self.sequences - 1, CODES[self.code], self.byte_count
+        at, kind = self.sequences - 1, CODES[self.code]
         length, pointer = (int(self.read(handle, part, at)[0]) for part in (_LENGTHS, _POINTERS))
         width = np.dtype(kind).itemsize
         end, other_width = pointer + length * width, 12 - width  # if that of a float is exchanged
-        if kind.startswith("float") and end != size == pointer + length * other_width:
+        if kind.startswith("float") and end != self.byte_count == pointer + length * other_width:
             problem = f"has type {self.code}, {kind}, and tokens of {other_width} bytes: other writers exchange types 6 and 7"
             raise self.refuse(problem, "byte 17", f"set that byte to {13 - self.code}")
-        if end > size:
-            problem = f"is cut off: it has {size:,} bytes, and its last sequence ends at {end:,}"
-            raise InputError(self.file.name, problem, remedy=_DAMAGED)
         return end
 
-    def refuse(self, problem: str, place: str, remedy: str = _DAMAGED) -> InputError:
+    def refuse(self, problem: str, place: str, remedy: str = "copy or write both files again") -> InputError:
         problem = f"its index {self.beside.name} {problem}"
         return InputError(self.file.name, problem, place=place, remedy=remedy)
 
@@ -147,8 +142,7 @@ class Pair:
         counts = (self.sequences, self.sequences, self.documents + 1)[:part]
         start = _HEAD.size + sum(_KINDS[one].itemsize * size for one, size in enumerate(counts))
         values = np.empty(count, _KINDS[part])
-        if fill(handle, start + first * values.itemsize, values.view(np.uint8)):
-            raise self.refuse("is shorter than when it was opened", f"byte {start}")
+        fill_whole(handle, start + first * values.itemsize, values.view(np.uint8), self.beside.name)
         return values
 
 
@@ -213,12 +207,10 @@ class MegatronSource(Source):
         for begin, stop in _cut(pair, first, sizes, limits):
             part = slice(int(edges[begin]), int(edges[stop]))
             parts = tuple(values[part] for values in (lengths, pointers, modes))
-            read = partial(self._read, pair, first + begin, edges[begin : stop + 1] - edges[begin], parts)
+            read = partial(self._read, pair, edges[begin : stop + 1] - edges[begin], parts)
             yield RowFragment(pair.file.name, first + begin, stop - begin, read, limits)
 
-    def _read(
-        self, pair: Pair, row: int, edges: NDArray[Any], parts: tuple[NDArray[Any], ...]
-    ) -> pa.RecordBatch:
+    def _read(self, pair: Pair, edges: NDArray[Any], parts: tuple[NDArray[Any], ...]) -> pa.RecordBatch:
         """Return documents; `edges` says which each has of the sequences, whose lengths, pointers and modes are the parts."""
         lengths, pointers, modes = parts
         places = np.append(0, np.cumsum(lengths, dtype=np.int64)) * self.layout.dtype.itemsize
@@ -227,8 +219,7 @@ class MegatronSource(Source):
         gaps = np.flatnonzero(np.diff(pointers) != np.diff(places[:-1])) + 1
         with closing(open_input(pair.file)) as handle:
             for begin, stop in pairwise([0, *gaps.tolist(), lengths.size] if lengths.size else []):
-                if fill(handle, int(pointers[begin]), data[places[begin] : places[stop]]):
-                    raise InputError(pair.file.name, "is shorter than when it was opened", place=f"row {row}")
+                fill_whole(handle, int(pointers[begin]), data[places[begin] : places[stop]], pair.file.name)
         columns = [(data, places[edges]), (lengths.astype(LENGTH), edges), (modes, edges)]
         return wrap_documents(columns, self.schema)
 

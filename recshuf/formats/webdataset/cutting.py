@@ -41,13 +41,13 @@ _KEY, _META = re.compile(rb"^((?:.*/|)[^.]+)[.]([^/]*)$"), re.compile(rb"__[^/]*
 _ZEROS = bytes(BLOCK_BYTES)
 _SIZE, _TYPE, _CHECKSUM, _MAGIC, _PREFIX = slice(124, 136), 156, slice(148, 156), slice(257, 263), 345
 _REGULAR, _FOLDER, _BEFORE = b"0\x007", b"5", b"xXLK"
-_FOLLOW = "--dereference --hard-dereference"  # one alone makes links of the other kind
 _REFUSED = {
-    b"g": ("a global header of pax, which is about all members behind it", "--format=gnu"),
-    b"1": ("a hard link", _FOLLOW),
-    b"2": ("a symbolic link", _FOLLOW),
-    b"S": ("a sparse file", "without --sparse"),
+    b"g": "a global header of pax",
+    b"1": "a hard link",
+    b"2": "a symbolic link",
+    b"S": "a sparse file",
 }
+_AGAIN = "write it again with GNU tar --format=gnu --dereference --hard-dereference, without --sparse"
 _MOST_NAME_BYTES, _SIZE_TEXT = 1 << 20, re.compile(rb"[0-9]{1,19}\n")
 RUN_KEYS = 1 << 17
 HASH_BYTES = 16
@@ -104,10 +104,8 @@ def walk(view: memoryview, at: int) -> Iterator[Member | int]:
             name, size = said.get(b"path", name), int(said.get(b"size", size))
             kind = b"S" if any(key.startswith(b"GNU.sparse") for key in said) else kind
         if kind not in _REGULAR and kind != _FOLDER:
-            what, how = _REFUSED.get(kind, (f"of type {kind!r}, which is no file", "without it"))
-            raise ArchiveError(
-                start, f"the member {show(name)} is {what}", f"write it again with GNU tar {how}"
-            )
+            what = _REFUSED.get(kind, f"of type {kind!r}, which is no file")
+            raise ArchiveError(start, f"the member {show(name)} is {what}", _AGAIN)
         is_folder = kind == _FOLDER or name.endswith(b"/")
         size, (key, suffix) = (0, (None, b"")) if is_folder else (size, parse_name(name))
         at = data + size + -size % BLOCK_BYTES

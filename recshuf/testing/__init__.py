@@ -5,7 +5,7 @@ docs/plugin.md shows one.
 
 import pytest
 
-pytest.register_assert_rewrite("recshuf.testing.suite", "recshuf.testing.runs", "recshuf.testing.tools")
+pytest.register_assert_rewrite("recshuf.testing.suite", "recshuf.testing.runs")
 
 from recshuf.testing.suite import FormatSuite  # noqa: E402 - pytest rewrites its assertions
 

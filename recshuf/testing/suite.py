@@ -22,12 +22,12 @@ from recshuf.errors import BadRecordError, InputError, UsageError
 from recshuf.formats.compression import split_suffix
 from recshuf.formats.stored import pack, unpack
 from recshuf.interfaces import InputFile, Sink, Source, StoredInputs, SupportsStream, Target
-from recshuf.testing.runs import RunSuite
-from recshuf.testing.tools import (
+from recshuf.testing.runs import (
     LONGEST,
     MANY_BYTES,
     OneWayReader,
     OneWayWriter,
+    RunSuite,
     cut_batch,
     find_open_files,
     make_folder,

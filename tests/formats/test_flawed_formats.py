@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from recshuf.testing.tools import make_folder
+from recshuf.testing.runs import make_folder
 from tests.support.other_packages import forget_formats, install, use
 from tests.test_plugin_page import extract_files
 

@@ -11,13 +11,13 @@ from pathlib import Path
 import lz4.frame
 import zstandard
 
-from recshuf.testing.tools import LONGEST as LONGEST
-from recshuf.testing.tools import OneWayReader as OneWayReader
-from recshuf.testing.tools import OneWayWriter as OneWayWriter
-from recshuf.testing.tools import cut_batch as cut_batch
-from recshuf.testing.tools import find_open_files as find_open_files
-from recshuf.testing.tools import place_batches as place_batches
-from recshuf.testing.tools import read_input as read_input
+from recshuf.testing.runs import LONGEST as LONGEST
+from recshuf.testing.runs import OneWayReader as OneWayReader
+from recshuf.testing.runs import OneWayWriter as OneWayWriter
+from recshuf.testing.runs import cut_batch as cut_batch
+from recshuf.testing.runs import find_open_files as find_open_files
+from recshuf.testing.runs import place_batches as place_batches
+from recshuf.testing.runs import read_input as read_input
 
 
 def decompress_file(path: Path) -> bytes:

@@ -24,7 +24,7 @@ from recshuf.dataclass import dataclass
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from io import RawIOBase
     from pathlib import Path
     from types import TracebackType
@@ -1001,7 +1001,7 @@ class RowFragment(Fragment):
     first_row
         Number of its first row in the input, for messages.
     read
-        Returns its records, as a table or a batch of the native schema; called in any thread, perhaps more than once.
+        Returns its records, as a table, a batch or batches of the native schema; called in any thread, perhaps more than once.
     limits
         What `ReadOptions.limit` returned.
     measure
@@ -1013,7 +1013,7 @@ class RowFragment(Fragment):
         file_name: str,
         first_row: int,
         record_count: int,
-        read: Callable[[], pa.Table | pa.RecordBatch],
+        read: Callable[[], pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch]],
         limits: BatchLimits,
         *,
         measure: Callable[[pa.RecordBatch], int] = attrgetter("nbytes"),
@@ -1027,7 +1027,9 @@ class RowFragment(Fragment):
         import pyarrow as pa
 
         records, first_row = self._read(), self._first_row
-        for batch in records.to_batches() if isinstance(records, pa.Table) else [records]:
+        if isinstance(records, pa.RecordBatch):
+            records = [records]
+        for batch in records.to_batches() if isinstance(records, pa.Table) else records:
             yield from cut_batch(batch, self._file_name, first_row, self._limits, measure=self._measure)
             first_row += batch.num_rows
 

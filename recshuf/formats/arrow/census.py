@@ -42,8 +42,6 @@ HELD_BATCHES = 2
 """A record batch is kept until its rows are joined in blocks, while the next one is read or what was stored is unpacked."""
 _DENSE_ROWS = 1 << 14
 """Rows of a batch that are measured at once: a dictionary may make few bytes of many."""
-_SAMPLES, _SAMPLE_ROWS = 4, 256
-"""Rows of a batch of a caller that are measured, from so many places: each makes all values of a dictionary dense."""
 _SHARE = 8
 """What of the memory limit all dictionaries may take: to unite or to apply them takes several times as much."""
 _ENTRY_BYTES = 32
@@ -126,9 +124,7 @@ def _look_into_table(file: InputFile, table: Table, options: ReadOptions, known:
     rows, own_bytes = table.row_count or 0, table.byte_count
     row_bytes = (own_bytes or 0) / max(1, rows)
     if first is not None and (own_bytes is None or schema != dense_schema(schema)):
-        step = max(_SAMPLE_ROWS, -(-first.num_rows // _SAMPLES))
-        parts = [first.slice(start, _SAMPLE_ROWS) for start in range(0, first.num_rows, step)]
-        row_bytes = sum(map(count_dense, parts)) / sum(part.num_rows for part in parts)
+        row_bytes = count_dense(first) / first.num_rows
     batch_bytes = int(first.num_rows * row_bytes) if first is not None and own_bytes is None else 0
     size = int(rows * row_bytes)
     summary = InputSummary(file.name, own_bytes or size, rows, True, size)

@@ -6,6 +6,7 @@ from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, cast
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
@@ -29,20 +30,18 @@ from recshuf.formats.metadata import MetadataUnion
 from recshuf.formats.parquet.metadata import adopt, read_metadata, settle_copies
 from recshuf.formats.parquet.types import dense_schema, dense_type, fit_index, leaf_types
 from recshuf.formats.parquet.union import SchemaUnion, columns_of, conform_batch, pick_columns
-from recshuf.interfaces import Fragment, InputSummary, Source, TableDecoder, cut_batch
-from recshuf.records.arrays import count_bytes
+from recshuf.interfaces import InputSummary, RowFragment, Source, TableDecoder, cut_batch
+from recshuf.records.arrays import count_bytes, count_bytes_before
 from recshuf.records.batch import concat_batches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from recshuf.interfaces import BatchLimits, Decoder, InputFile, Metadata, ReadOptions
+    from recshuf.interfaces import BatchLimits, Decoder, Fragment, InputFile, Metadata, ReadOptions
 
 
 _ARRAY_BYTES = 500
 """Memory of an array beside its values."""
-_PIECE_ROWS = 1 << 10
-"""Rows of what a caller holds that are made dense at first."""
 
 
 class ArrowSource(Source):
@@ -79,11 +78,16 @@ class ArrowSource(Source):
         Tools write batches of 1,000 rows, and to handle each alone took twice the time of all.
         """
         file, limits = self._files[input_index], self._options.limit(block_bytes, max_record_bytes)
-        make = partial(_ArrowFragment, file, self.schema, self._columns[input_index], limits)
-        most_bytes = min(block_bytes, max_record_bytes)
-        parts, size, row = list[pa.RecordBatch](), 0, 0
-        later = " or later" if file.file.table else ""
-        with explained_arrow(file.file, lambda: f"row {row + _count_rows(parts)}{later}"):
+        read = partial(_read_parts, file, self.schema, self._columns[input_index], limits)
+        most_bytes, later = min(block_bytes, max_record_bytes), " or later" if file.file.table else ""
+        parts, size, row, count = list[pa.RecordBatch](), 0, 0, 0
+
+        def join() -> Fragment:
+            return RowFragment(
+                file.file.name, row, count, partial(read, row, parts), limits, measure=count_bytes
+            )
+
+        with explained_arrow(file.file, lambda: f"row {row + count}{later}"):
             for batch in read_batches(file.file, is_file=file.is_file):
                 batch_bytes = _count_held(batch, file) + _ARRAY_BYTES * batch.num_columns
                 step = max(1, -(-batch.num_rows // -(-batch_bytes // most_bytes)))
@@ -91,27 +95,26 @@ class ArrowSource(Source):
                     part = batch.slice(start, step)
                     part_bytes = batch_bytes * part.num_rows // batch.num_rows
                     if parts and size + part_bytes > most_bytes:
-                        yield make(row, parts)
-                        parts, size, row = [], 0, row + _count_rows(parts)
+                        yield join()
+                        parts, size, row, count = [], 0, row + count, 0
                     parts.append(part)
-                    size += part_bytes
+                    size, count = size + part_bytes, count + part.num_rows
             if parts:
-                yield make(row, parts)
+                yield join()
 
     def find_head(self, input_index: int, row_count: int, byte_count: int) -> pa.Table:
         """Return the first rows of a table that a caller holds, in the native schema: up to so many, and about so many bytes."""
         file, columns, parts = self._files[input_index], self._columns[input_index], list[pa.RecordBatch]()
-        rows = size = 0
         with explained_arrow(file.file, lambda: "row 0"):
             for batch in file.file.table.head(row_count, byte_count) if file.file.table else ():
-                start = 0
-                # In pieces, as few bytes of a batch may stand for many.
-                while start < batch.num_rows and rows < row_count and size < byte_count:
-                    piece = batch.slice(start, min(max(_PIECE_ROWS, rows), row_count - rows))
-                    part = _conform(piece, rows, file, self.schema, columns)
-                    fitting = part.num_rows * (byte_count - size) // max(1, count_bytes(part))
-                    parts.append(part.slice(0, max(1, fitting)))
-                    start, rows, size = start + len(part), rows + len(part), size + count_bytes(part)
+                rows, size = sum(map(len, parts)), sum(map(count_bytes, parts))
+                held = batch.slice(0, row_count - rows)
+                # Few bytes of a batch may stand for many.
+                before = count_bytes_before(held, np.arange(len(held) + 1))
+                fitting = max(1, int(np.searchsorted(before, byte_count - size, "right")) - 1)
+                parts.append(_conform(held.slice(0, fitting), rows, file, self.schema, columns))
+                if fitting < len(batch):
+                    break
         return pa.Table.from_batches(parts, self.schema)
 
     def reading_bytes(self, block_bytes: int) -> int:
@@ -134,45 +137,37 @@ class ArrowSource(Source):
         )
 
 
-class _ArrowFragment(Fragment):
-    """Consecutive parts of record batches, from a row on."""
-
-    def __init__(
-        self,
-        file: ArrowFile,
-        schema: pa.Schema,
-        columns: Sequence[int | None],
-        limits: BatchLimits,
-        first_row: int,
-        parts: Sequence[pa.RecordBatch],
-    ) -> None:
-        self.record_count = _count_rows(parts)
-        self._file, self._schema, self._columns, self._limits = file, schema, columns, limits
-        self._first_row, self._parts = first_row, parts
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        file, name, row, joined = self._file.file, self._file.file.name, self._first_row, [self._parts]
-        # Few bytes of a dictionary, or of views, may stand for many.
-        may_grow = self._file.schema != dense_schema(self._file.schema)
-        with explained_arrow(file, lambda: f"row {row}"):
-            for part in self._parts:
-                # What a caller holds is no file, whose bytes anybody may have written.
-                part.validate(full=file.table is None)
-                row += part.num_rows
-            row = self._first_row
-            if may_grow and sum(map(count_dense, self._parts)) > self._limits.block_bytes:
-                starts = accumulate((part.num_rows for part in self._parts), initial=row)
-                joined = [
-                    [piece]
-                    for part, start in zip(self._parts, starts, strict=False)
-                    for piece in cut_batch(part, name, start, self._limits, measure=count_dense)
-                ]
-            for pieces in joined:
-                first, ready = row, list[pa.RecordBatch]()
-                for piece in pieces:
-                    ready.append(_conform(piece, row, self._file, self._schema, self._columns))
-                    row += piece.num_rows
-                yield from cut_batch(concat_batches(ready), name, first, self._limits, measure=count_bytes)
+def _read_parts(
+    file: ArrowFile,
+    schema: pa.Schema,
+    columns: Sequence[int | None],
+    limits: BatchLimits,
+    first_row: int,
+    parts: Sequence[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    """Yield consecutive rows in the native schema, given the parts of record batches that hold them: joined if they fit a block."""
+    name, row, joined = file.file.name, first_row, [parts]
+    # Few bytes of a dictionary, or of views, may stand for many.
+    may_grow = file.schema != dense_schema(file.schema)
+    with explained_arrow(file.file, lambda: f"row {row}"):
+        for part in parts:
+            # What a caller holds is no file, whose bytes anybody may have written.
+            part.validate(full=file.file.table is None)
+            row += part.num_rows
+        row = first_row
+        if may_grow and sum(map(count_dense, parts)) > limits.block_bytes:
+            starts = accumulate((part.num_rows for part in parts), initial=row)
+            joined = [
+                [piece]
+                for part, start in zip(parts, starts, strict=False)
+                for piece in cut_batch(part, name, start, limits, measure=count_dense)
+            ]
+        for pieces in joined:
+            ready = []
+            for piece in pieces:
+                ready.append(_conform(piece, row, file, schema, columns))
+                row += piece.num_rows
+            yield concat_batches(ready)
 
 
 def _conform(
@@ -181,10 +176,6 @@ def _conform(
     """Return rows in the native schema, of which an input has each column at a place, or lacks it."""
     origins = [file.range_index if column == stored.num_columns else column for column in columns]
     return conform_batch(stored, schema, origins, first_row)
-
-
-def _count_rows(parts: Sequence[pa.RecordBatch]) -> int:
-    return sum(part.num_rows for part in parts)
 
 
 def _count_held(batch: pa.RecordBatch, file: ArrowFile) -> int:

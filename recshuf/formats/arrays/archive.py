@@ -10,6 +10,7 @@ import io
 import shutil
 import tempfile
 import zipfile
+from collections import defaultdict
 from contextlib import ExitStack, contextmanager
 from fnmatch import filter as match
 from functools import partial
@@ -181,18 +182,14 @@ def _choose(file_name: str, arrays: Mapping[str, Array], options: ReadOptions) -
                 f"no array {unknown[0]!r} in {file_name}; there are {list_known(unknown[0], arrays)}"
             )
         names = [*dict.fromkeys(name for some in found.values() for name in some)]
-    by_length: dict[int, list[str]] = {}
+    by_length = defaultdict[int, list[str]](list)
     for name in names:
-        by_length.setdefault(arrays[name].rows, []).append(name)
-    if not by_length.keys() - {-1}:
+        by_length[arrays[name].rows].append(name)
+    with_axis = [some for length, some in by_length.items() if length >= 0]
+    if not with_axis:
         problem = "holds single values only, and no records along an axis" if arrays else "holds no arrays"
         raise InputError(file_name, problem, remedy="leave it out")
-
-    def rank(length: int) -> tuple[bool, int, int]:
-        some = by_length[length]
-        return length >= 0, len(some), sum(arrays[name].byte_count for name in some)
-
-    commonest = by_length[max(by_length, key=rank)]
+    commonest = max(with_axis, key=lambda some: (len(some), sum(arrays[name].byte_count for name in some)))
     is_free = KEEP_OTHERS.of(options) and datasets is None
     if len(by_length) > 1 and not is_free:
         rows = {name: arrays[name].rows for name in names}

@@ -94,12 +94,7 @@ class Pair:
         else:
             path = path.with_suffix(".idx")
             self.beside = file._replace(name=str(path), path=path)
-        try:
-            handle = open_input(self.beside)
-        except InputError as error:
-            problem = f"its index {self.beside.name} cannot be read: {error.problem}"
-            raise InputError(file.name, problem, remedy="put it beside the file") from error
-        with closing(handle):
+        with closing(open_input(self.beside)) as handle:
             self._read_head(handle)
 
     def _read_head(self, handle: Handle) -> None:

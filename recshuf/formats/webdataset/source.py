@@ -141,13 +141,15 @@ class TarSource(LineSource):
 
 
 class TarFragment(CutFragment):
-    """Whole records in memory, with the hashes of their keys."""
+    """Whole records in memory, with the hashes of their keys, and what is wrong with one of them."""
 
-    def __init__(self, hashes: list[bytes], *block: Any) -> None:
+    def __init__(self, hashes: list[bytes], wrong: ArchiveError | None, *block: Any) -> None:
         super().__init__(*block)
-        self.hashes = hashes
+        self.hashes, self._wrong = hashes, wrong
 
     def batches(self) -> Iterator[pa.RecordBatch]:
+        if self._wrong is not None:
+            raise _place(self._wrong, self._limit, self._position) from self._wrong
         for batch in super().batches():
             if RENAME_KEYS.of(self._cutter.options):
                 renamed = pa.array(self._rename(batch.column(0)), pa.large_binary())
@@ -183,11 +185,11 @@ class TarReader(BlockReader):
     def _find_stop(self, data: Bytes) -> int:
         try:
             stop, groups = self._find_records(data)
-            for group in groups:
-                _check_suffixes(group)
         except ArchiveError as error:
             raise _place(error, self._limit, self._position) from error
         self._hashes = [hash_key(group[0].key or b"") for group in groups]
+        # Not refused at once: neighbours in shards, whose keys were the same, are looked for.
+        self._wrong = next(filter(None, map(_find_twice, groups)), None)
         return stop
 
     def _end(self, data: Bytes, stop: int, filled: int) -> tuple[int, int]:  # noqa: ARG002 - more archives may follow
@@ -196,7 +198,8 @@ class TarReader(BlockReader):
     def _make_fragment(self, data: Bytes, position: int, *block: Any) -> Iterator[Fragment]:
         begin, *ends = self._edges
         if ends:
-            yield TarFragment(self._hashes, np.array(ends) - begin, data[begin:], position + begin, *block)
+            known = self._hashes, self._wrong, np.array(ends) - begin
+            yield TarFragment(*known, data[begin:], position + begin, *block)
 
     def _find_records(self, data: Bytes) -> tuple[int, list[list[Member]]]:
         """Return where the records end of one archive that are in memory, and their members."""
@@ -227,14 +230,16 @@ class TarReader(BlockReader):
         return stop or data.size, groups
 
 
-def _check_suffixes(group: Sequence[Member]) -> None:
+def _find_twice(group: Sequence[Member]) -> ArchiveError | None:
+    """Return what is wrong with a record that has a suffix twice."""
     known = set[bytes]()
     for member in group:
         suffix = lower(member.suffix)
         if suffix in known:
             problem = f"the record {show(member.key or b'')} has the suffix {show(suffix)} twice, which readers refuse"
-            raise ArchiveError(member.start, problem, "rename one of the members")
+            return ArchiveError(member.start, problem, "rename one of the members")
         known.add(suffix)
+    return None
 
 
 def _find_notes(name: str, members: Sequence[Member]) -> Iterator[str]:

@@ -292,6 +292,7 @@ TABLES: dict[str, tuple[dict[str, Any], str]] = {
     "a null key": ({"__key__": pa.array([None], pa.string()), "txt": ["x"]}, "is no key that readers see"),
     "no members": ({"__key__": ["a"], "txt": pa.array([None], pa.string())}, "'a' has no members"),
     "twice": ({"__key__": ["a", "b", "a"], "txt": ["x"] * 3}, "'a' is that of several .*; give each record a __key__ of its own"),
+    "all the same": ({"__key__": ["a", "a"], "txt": ["x"] * 2}, "the key 'a' is that of several .*; give each record a __key__ of its own"),
 }  # fmt: skip
 
 

@@ -118,7 +118,7 @@ class ArrowTarget(Target):
     def open_writer(self, stream: BinaryIO, threads: int) -> pa.ipc.RecordBatchStreamWriter:
         make = pa.ipc.new_file if self._is_file else pa.ipc.new_stream
         options = self._make_options(use_threads=threads > 1)
-        return make(pa.PythonFile(_Counted(stream), "w"), self.declared, options=options)
+        return make(pa.PythonFile(stream, "w"), self.declared, options=options)
 
     def encode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         return self.declare(self.look_up(batch))
@@ -143,25 +143,6 @@ class ArrowTarget(Target):
         name = {"lz4": "lz4_frame"}.get(self._codec, self._codec)
         codec = None if name == "none" else pa.Codec(name, self._level)
         return pa.ipc.IpcWriteOptions(compression=codec, use_threads=use_threads)
-
-
-class _Counted:
-    """A stream that says where it is, which the footer needs, also where the stream itself cannot."""
-
-    closed = False
-
-    def __init__(self, stream: BinaryIO) -> None:
-        self._stream, self._place = stream, 0
-
-    def write(self, data: bytes) -> None:
-        self._stream.write(data)
-        self._place += len(data)
-
-    def tell(self) -> int:
-        return self._place
-
-    def flush(self) -> None:
-        """Do nothing: the sink flushes at its end."""
 
 
 class ArrowSink(FileSink):

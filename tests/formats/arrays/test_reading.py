@@ -13,7 +13,10 @@ import pytest
 
 import recshuf
 from recshuf.errors import ConversionError, InputError, RecshufWarning, UsageError
+from recshuf.formats.arrays import NPY
+from recshuf.interfaces import InputFile, ReadOptions
 from tests.support.formats.file_suite import refused
+from tests.support.formats.format_tools import read_input
 
 ROWS = 500
 RECORD = np.dtype([("id", "<i4"), ("weight", ">f8"), ("name", "S5"), ("box", "u1", (2,))], align=True)
@@ -112,6 +115,15 @@ def test_what_is_wrong_in_a_file_is_named(tmp_path: Path, kind: str) -> None:
     refused(InputError, rf"in\.npy: .*{said}", tmp_path / "in.npy", tmp_path / "out.npy")
 
 
+def test_a_file_that_is_cut_off_meanwhile_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "in.npy"
+    np.save(path, np.arange(ROWS))
+    source = NPY.open_source([InputFile("in.npy", path)], ReadOptions())
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(InputError, match=r"in\.npy: changed while it was read; run again"):
+        read_input(source, 0, 1 << 20)
+
+
 def test_arrays_that_differ_are_refused(tmp_path: Path) -> None:
     paths = [tmp_path / "0.npy", tmp_path / "1.npy"]
     np.save(paths[0], np.zeros((3, 2)))
@@ -198,6 +210,7 @@ def test_a_header_that_counts_is_said(tmp_path: Path) -> None:
         ({"dtype": "text[4]"}, r"dtype text\[4\]: is no type of numbers; give one such as uint16"),
         ({"dtype": "complex64"}, "dtype complex64: is no type of numbers"),
         ({"record_shape": 8}, "record_shape.8: give the type of the numbers alone, as dtype uint16"),
+        ({"record_shape": "8,x", "dtype": "u2"}, r"dtype u2\[8,x\]: is no type of numbers"),
         ({"record_shape": 8, "dtype": "u2[4]"}, "record_shape.8: give the type of the numbers alone"),
     ],
 )  # fmt: skip

@@ -258,6 +258,17 @@ def test_the_memory_of_a_batch_that_is_written_is_that_of_rows_from_everywhere(t
     assert layout.batch_bytes == pytest.approx(2000 * table.nbytes / 4000, rel=0.1)
 
 
+def test_the_first_rows_of_a_table_are_not_more_than_are_asked_for() -> None:
+    """They are counted with the values that they share."""
+    label = pa.array(["x" * 1000] * 300).dictionary_encode()
+    table = pa.concat_tables([pa.table({"n": range(at, at + 300), "label": label}) for at in (0, 300)])
+    source = FORMAT.open_source([InputFile("table", None, table=name_table(table, 0).table)], ReadOptions())
+    for rows, byte_count, expected in ((1000, 1 << 30, 600), (400, 1 << 30, 400), (1000, 100_000, 100)):
+        head = source.find_head(0, rows, byte_count)
+        assert head["n"].to_pylist() == [*range(len(head))]
+        assert len(head) == pytest.approx(expected, rel=0.05)
+
+
 def test_a_batch_that_is_written_is_of_the_bytes_of_its_views(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

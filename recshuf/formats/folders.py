@@ -22,7 +22,7 @@ from recshuf.formats import (
     name_by_listing,
     name_by_options,
 )
-from recshuf.formats.arrow.saved import INFO, SPLITS, STATE, find_sets
+from recshuf.formats.arrow import INFO, SPLITS, STATE, find_sets
 from recshuf.formats.compression import split_suffix
 from recshuf.formats.files import refuse_pointer
 from recshuf.formats.lines import has_several_lines
@@ -34,7 +34,7 @@ from recshuf.storage.reading.local import read_head
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from recshuf.formats.arrow.saved import SavedSet
+    from recshuf.formats.arrow import SavedSet
     from recshuf.interfaces import InputFile, ReadOptions
 
 

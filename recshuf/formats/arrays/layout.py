@@ -105,15 +105,12 @@ Layout = FixedLayout | ArchiveLayout
 
 def find_layout(schema: pa.Schema, name: str) -> Layout:
     """Return the layout of a format for tables: of columns of numbers, of lists of as many numbers each, or of as many bytes each."""
-    problem = remedy = ""
-    if not len(schema) and name == "npz":
-        problem = "records without a single field have no place in an archive"
-        remedy = "choose --to jsonl or --to parquet"
-    elif len(schema) != 1 and name != "npz":
+    if len(schema) != 1 and name != "npz":
         problem = f"an array holds one column, and there are {len(schema)}"
-        remedy = f"{CHOOSE_ONE}, or choose --to npz or --to hdf5"
-    if problem:
-        raise ConversionError("", problem, remedy=remedy)
+        raise ConversionError("", problem, remedy=f"{CHOOSE_ONE}, or choose --to npz or --to hdf5")
+    if not len(schema):
+        problem = "records without a single field have no place in an archive"
+        raise ConversionError("", problem, remedy="choose --to jsonl or --to parquet")
     arrays = tuple(_lay_out(field, is_npy=name != "binary") for field in schema)
     return ArchiveLayout(tuple(schema.names), arrays, "none", {}) if name == "npz" else arrays[0]
 

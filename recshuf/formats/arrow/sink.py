@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, BinaryIO
 import pyarrow as pa
 
 from recshuf.errors import ConversionError
+from recshuf.formats.arrow import make_documents, make_parts_document
 from recshuf.formats.arrow.census import count_dictionary_bytes
-from recshuf.formats.arrow.saved import make_documents, make_parts_document
 from recshuf.formats.files import FileSink
 from recshuf.formats.parquet.types import dense_schema
 from recshuf.interfaces import RowBuffer, Target
@@ -53,7 +53,7 @@ class ArrowLayout:
     dictionaries: dict[int, pa.Array] = field(default_factory=dict)
     """For each column of a dictionary type all values of the inputs, in their order."""
     documents: dict[str, str] = field(default_factory=dict)
-    """What documents say, by their names, if all inputs are of data sets that were saved to disk; see `saved`."""
+    """What documents say, by their names, if all inputs are of data sets that were saved to disk."""
 
 
 class ArrowTarget(Target):

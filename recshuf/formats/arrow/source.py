@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from recshuf.errors import InputError
+from recshuf.formats.arrow import read_documents
 from recshuf.formats.arrow.census import (
     HELD_BATCHES,
     ArrowFile,
@@ -24,7 +25,6 @@ from recshuf.formats.arrow.census import (
     number_names,
     read_batches,
 )
-from recshuf.formats.arrow.saved import read_documents
 from recshuf.formats.arrow.sink import MOST_BATCH_BYTES, ArrowLayout
 from recshuf.formats.metadata import MetadataUnion
 from recshuf.formats.parquet.metadata import adopt, read_metadata, settle_copies

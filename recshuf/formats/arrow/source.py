@@ -90,7 +90,7 @@ class ArrowSource(Source):
         with explained_arrow(file.file, lambda: f"row {row + count}{later}"):
             for batch in read_batches(file.file, is_file=file.is_file):
                 batch_bytes = _count_held(batch, file) + _ARRAY_BYTES * batch.num_columns
-                step = max(1, -(-batch.num_rows // -(-batch_bytes // most_bytes)))
+                step = -(-batch.num_rows // max(1, -(-batch_bytes // most_bytes))) or 1
                 for start in range(0, batch.num_rows, step):
                     part = batch.slice(start, step)
                     part_bytes = batch_bytes * part.num_rows // batch.num_rows

@@ -358,6 +358,9 @@ def test_a_file_without_columns_has_no_rows(tmp_path: Path, stream: bool) -> Non
     refused(InputError, "three.arrow: has 6 rows but no columns", source, tmp_path / "new.arrow")
     write(source, pa.Table.from_batches([empty.slice(2)]), stream=stream)
     refused(InputError, "three.arrow: has 1 row but no columns", source, tmp_path / "new.arrow")
+    with (pa.ipc.new_stream if stream else pa.ipc.new_file)(source, empty.schema) as writer:
+        writer.write_batch(empty.slice(3))
+    assert recshuf.shuffle(source, tmp_path / "new.arrow").records == 0
 
 
 def test_what_cannot_be_shuffled_is_named(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from recshuf.errors import PileError, UsageError
 from recshuf.formats.jsonl.encoding import encode_lines
 from recshuf.formats.texts import find_invalid
 from recshuf.output.manifest import is_beside
-from recshuf.records.arrays import view_bytes, view_offsets
+from recshuf.records.arrays import cut_ranges, view_bytes, view_offsets
 from recshuf.system.files import sync
 from recshuf.system.paths import naming_errors, real_path
 
@@ -42,19 +42,9 @@ def encode_records(
     `lines` are the line numbers of all records, from 1. The last `ending_bytes` of each record, its separator, are left out.
     """
     texts = pc.binary_slice(records, 0, -ending_bytes) if ending_bytes else records
-    for start, stop in _cut(texts):
+    for start, stop in cut_ranges(view_offsets(texts), _PIECE_BYTES):
         piece = texts.slice(start, stop - start)
         yield int(lines[start]), _encode(name, lines[start:stop], reasons[start:stop], piece)
-
-
-def _cut(records: pa.Array) -> Iterator[tuple[int, int]]:
-    """Yield bounds of pieces of about `_PIECE_BYTES`."""
-    ends = view_offsets(records)
-    start = 0
-    while start < len(records):
-        stop = int(np.searchsorted(ends, ends[start] + _PIECE_BYTES, side="right")) - 1
-        yield start, max(stop, start + 1)
-        start = max(stop, start + 1)
 
 
 def _encode(name: str, lines: NDArray[np.int64], reasons: Sequence[str], records: pa.Array) -> memoryview:

@@ -132,6 +132,19 @@ def wrap_bytes(data: NDArray[Any], offsets: NDArray[np.integer]) -> pa.LargeBina
     return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(ends) - 1, buffers, null_count=0)
 
 
+def cut_ranges(edges: NDArray[Any], most: int) -> Iterator[tuple[int, int]]:
+    """Yield ranges of items of at most so much together, but at least one, given where each begins and the last one ends.
+
+    >>> list(cut_ranges(np.array([0, 7, 8, 10]), 3))
+    [(0, 1), (1, 3)]
+    """
+    start = 0
+    while start < len(edges) - 1:
+        stop = max(start + 1, int(np.searchsorted(edges, edges[start] + most, "right")) - 1)
+        yield start, stop
+        start = stop
+
+
 def count_bytes(batch: pa.RecordBatch) -> int:
     """Return the bytes of the rows of a batch: values, offsets and validity.
 

@@ -27,7 +27,7 @@ from recshuf.formats.files import CHOOSE_ONE, FileSink, FileTarget, fill_whole, 
 from recshuf.formats.lines.cutting import view_records
 from recshuf.formats.megatron import CODES, MAGIC
 from recshuf.interfaces import InputSummary, RowFragment, Source, TableDecoder, open_input
-from recshuf.records.arrays import is_any_list, wrap_bytes
+from recshuf.records.arrays import cut_ranges, is_any_list, wrap_bytes
 from recshuf.system.files import BehindFile
 
 if TYPE_CHECKING:
@@ -240,17 +240,13 @@ def wrap_documents(parts: list[tuple[NDArray[Any], NDArray[Any]]], schema: pa.Sc
 def _cut(
     pair: Pair, first: int, sizes: NDArray[Any], limits: BatchLimits, counts: NDArray[Any] | None = None
 ) -> Iterator[tuple[int, int]]:
-    """Yield ranges of documents of these sizes that a batch holds, or, by their numbers of sequences, are looked at together."""
+    """Return ranges of documents of these sizes that a batch holds, or, by their numbers of sequences, are looked at together."""
     long = np.flatnonzero(sizes > limits.record_bytes)
     if long.size:
         problem = f"a document of {int(sizes[long[0]])} bytes is longer than the {limits.record_bytes} bytes allowed"
         raise InputError(pair.file.name, problem, place=f"row {first + int(long[0])}", remedy=limits.remedy)
     most = limits.block_bytes if counts is None else _SEQUENCES
-    edges, begin = np.append(0, np.cumsum(sizes if counts is None else counts)), 0
-    while begin < sizes.size:
-        stop = max(begin + 1, int(np.searchsorted(edges, edges[begin] + most, "right")) - 1)
-        yield begin, stop
-        begin = stop
+    return cut_ranges(np.append(0, np.cumsum(sizes if counts is None else counts)), most)
 
 
 def _check_same(first: Pair, pair: Pair) -> None:

@@ -62,6 +62,8 @@ class ArrowFile(NamedTuple):
     schema: pa.Schema
     """Declared, without claims on counts; with the index of pandas last, if it is a range that says more than the row."""
     range_index: RangeIndex | None
+    is_dense: bool
+    """Whether there are no dictionaries and views, few bytes of which may stand for many."""
     summary: InputSummary
     """Rows are exact but for streams, where the first batch tells; bytes are about those of all rows, decoded."""
     batch_rows: int
@@ -133,13 +135,14 @@ def _look_into_table(file: InputFile, table: Table, options: ReadOptions, known:
     return ArrowFile(file, True, "none", *_settle(schema, summary), summary, 0, batch_bytes, row_bytes)
 
 
-def _settle(schema: pa.Schema, summary: InputSummary) -> tuple[pa.Schema, RangeIndex | None]:
+def _settle(schema: pa.Schema, summary: InputSummary) -> tuple[pa.Schema, RangeIndex | None, bool]:
     rows = summary.record_count or 0
     if rows and not len(schema):
         problem = f"has {count_of(rows, 'row')} but no columns, so there is nothing to shuffle"
         raise InputError(summary.name, problem)
     schema, index = settle(schema, rows)
-    return schema if index is None else schema.append(pa.field(index.name, pa.int64())), index
+    is_dense = schema == dense_schema(schema)
+    return schema if index is None else schema.append(pa.field(index.name, pa.int64())), index, is_dense
 
 
 def _list_dictionaries(schema: pa.Schema, options: ReadOptions) -> list[int]:

@@ -147,15 +147,13 @@ def _read_parts(
 ) -> Iterator[pa.RecordBatch]:
     """Yield consecutive rows in the native schema, given the parts of record batches that hold them: joined if they fit a block."""
     name, row, joined = file.file.name, first_row, [parts]
-    # Few bytes of a dictionary, or of views, may stand for many.
-    may_grow = file.schema != dense_schema(file.schema)
     with explained_arrow(file.file, lambda: f"row {row}"):
         for part in parts:
             # What a caller holds is no file, whose bytes anybody may have written.
             part.validate(full=file.file.table is None)
             row += part.num_rows
         row = first_row
-        if may_grow and sum(map(count_dense, parts)) > limits.block_bytes:
+        if not file.is_dense and sum(map(count_dense, parts)) > limits.block_bytes:
             starts = accumulate((part.num_rows for part in parts), initial=row)
             joined = [
                 [piece]
@@ -184,7 +182,9 @@ def _count_held(batch: pa.RecordBatch, file: ArrowFile) -> int:
     Those of a file are those of buffers, as offsets are not checked yet; a caller's buffers may hold more than the batch.
     """
     if file.file.table is not None:
-        return count_dense(batch)
+        return int(batch.nbytes) if file.is_dense else count_dense(batch)
+    if file.is_dense:
+        return int(batch.get_total_buffer_size())
     dictionaries = (one.dictionary for one in batch.columns if pt.is_dictionary(one.type))
     held: int = batch.get_total_buffer_size() - sum(one.get_total_buffer_size() for one in dictionaries)
     return max(held, int(file.row_bytes * batch.num_rows))

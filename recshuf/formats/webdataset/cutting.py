@@ -48,7 +48,7 @@ _REFUSED = {
     b"S": "a sparse file",
 }
 _AGAIN = "write it again with GNU tar --format=gnu --dereference --hard-dereference, without --sparse"
-_MOST_NAME_BYTES, _SIZE_TEXT = 1 << 20, re.compile(rb"[0-9]{1,19}\n")
+_SIZE_TEXT = re.compile(rb"[0-9]{1,19}\n")
 RUN_KEYS = 1 << 17
 HASH_BYTES = 16
 KEYS_BYTES = 6 * RUN_KEYS * HASH_BYTES
@@ -89,8 +89,6 @@ def walk(view: memoryview, at: int) -> Iterator[Member | int]:
             continue
         size, said = _read_size(header, at), dict[bytes, bytes]()
         while header[_TYPE] in _BEFORE:
-            if size > _MOST_NAME_BYTES:
-                raise ArchiveError(start, f"has a header of a name of {size:,} bytes")
             data, at = at + BLOCK_BYTES, at + BLOCK_BYTES + size + -size % BLOCK_BYTES
             if at + BLOCK_BYTES > len(view):
                 return

@@ -176,9 +176,9 @@ class MegatronSource(Source):
                     row = int(wrong[0])
                     problem = f"has sequences {int(ends[row]):,} to {int(ends[row + 1]):,} in a document"
                     raise pair.refuse(problem, f"row {first + row}")
-                counts = np.diff(ends)
                 # Checked before so many lengths are read.
-                for begin, stop in _cut(pair, first, self.layout.sequence_bytes * counts, limits, counts):
+                _check_sizes(pair, first, self.layout.sequence_bytes * ends, limits)
+                for begin, stop in cut_ranges(ends, _SEQUENCES):
                     yield from self._cut(pair, handle, first + begin, ends[begin : stop + 1], limits)
 
     def _cut(
@@ -196,10 +196,10 @@ class MegatronSource(Source):
             at = int(wrong[0])
             problem = f"has a sequence of {int(lengths[at]):,} tokens at byte {int(pointers[at]):,} of {pair.byte_count:,}"
             raise pair.refuse(problem, f"row {first + int(np.searchsorted(edges, at, 'right')) - 1}")
-        sizes = (
-            np.diff(np.append(0, np.cumsum(widths + self.layout.sequence_bytes))[edges]) + self._offsets_bytes
-        )
-        for begin, stop in _cut(pair, first, sizes, limits):
+        places = np.append(0, np.cumsum(widths + self.layout.sequence_bytes))[edges]
+        places += self._offsets_bytes * np.arange(places.size)
+        _check_sizes(pair, first, places, limits)
+        for begin, stop in cut_ranges(places, limits.block_bytes):
             part = slice(int(edges[begin]), int(edges[stop]))
             parts = tuple(values[part] for values in (lengths, pointers, modes))
             read = partial(self._read, pair, edges[begin : stop + 1] - edges[begin], parts)
@@ -237,16 +237,13 @@ def wrap_documents(parts: list[tuple[NDArray[Any], NDArray[Any]]], schema: pa.Sc
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _cut(
-    pair: Pair, first: int, sizes: NDArray[Any], limits: BatchLimits, counts: NDArray[Any] | None = None
-) -> Iterator[tuple[int, int]]:
-    """Return ranges of documents of these sizes that a batch holds, or, by their numbers of sequences, are looked at together."""
+def _check_sizes(pair: Pair, first: int, places: NDArray[Any], limits: BatchLimits) -> None:
+    """Refuse a document that is too long; given are the bytes before each from row `first` on, and of all."""
+    sizes = np.diff(places)
     long = np.flatnonzero(sizes > limits.record_bytes)
     if long.size:
         problem = f"a document of {int(sizes[long[0]])} bytes is longer than the {limits.record_bytes} bytes allowed"
         raise InputError(pair.file.name, problem, place=f"row {first + int(long[0])}", remedy=limits.remedy)
-    most = limits.block_bytes if counts is None else _SEQUENCES
-    return cut_ranges(np.append(0, np.cumsum(sizes if counts is None else counts)), most)
 
 
 def _check_same(first: Pair, pair: Pair) -> None:

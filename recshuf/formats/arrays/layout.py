@@ -12,7 +12,7 @@ import warnings
 from ast import literal_eval
 from dataclasses import dataclass
 from math import prod
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -37,6 +37,7 @@ _MOST_ROWS_DIGITS = 19
 class FixedLayout:
     """How records are stored."""
 
+    names: ClassVar[tuple[str, ...]] = (COLUMN,)
     is_npy: bool
     row_bytes: int
     descr: str
@@ -57,10 +58,6 @@ class FixedLayout:
         if not self.descr:
             return np.dtype((np.void, self.row_bytes))
         return np.dtype((np.lib.format.descr_to_dtype(literal_eval(self.descr)), self.shape))
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return (COLUMN,)
 
     @property
     def arrays(self) -> tuple[FixedLayout, ...]:

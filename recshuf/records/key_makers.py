@@ -101,6 +101,10 @@ class Quota(NamedTuple):
     taken: int
 
     @property
+    def least_copies(self) -> int:
+        return self.taken // self.records if self.records else 0
+
+    @property
     def most_copies(self) -> int:
         return -(-self.taken // self.records) if self.records else 0
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import PurePath
 from typing import TYPE_CHECKING
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from recshuf.audit.verify.mismatches import Mismatches, Tally
     from recshuf.audit.verify.record_sets import RecordSet
     from recshuf.interfaces import InputFile
+    from recshuf.job.features import Feature
     from recshuf.job.job import Job
     from recshuf.output.manifest import Manifest
     from recshuf.piles.set_folder import SetFolder
@@ -43,19 +44,42 @@ _WORDS = ("second", "location", "hash", "other")
 _MARK = np.uint64(0x9E3779B97F4A7C15)
 
 
-def find_dedup(job: Job, manifest: Manifest | None) -> Dedup | None:
-    """Return by what a run told records apart, as the options of a job say, else its manifest; None if it kept all."""
-    if job.feature is not None:
-        return job.feature if isinstance(job.feature, Dedup) else None
-    described = {} if manifest is None else manifest.features.get("dedup", {})
-    if not described:
-        return None
-    if job.options["head_count"] is not None:
+def take_feature(job: Job, manifest: Manifest | None) -> Job:
+    """Return a job with what its manifest says that the run did besides the order, if the options say nothing of it."""
+    if job.feature is not None or manifest is None:
+        return job
+    told = manifest.features
+    if dedup := told.get("dedup"):
+        if job.options["head_count"] is not None:
+            raise UsageError(
+                f"{job.output}: holds the first record of each value by its manifest; leave out --head-count"
+            )
+        fields = dedup["fields"]
+        return replace(job, feature=Dedup(() if fields == "record" else tuple(map(str, fields))))
+    if (split := told.get("split")) and "by" in split:
+        shares = {name: Fraction(share) for name, share in split["shares"].items()}
+        return replace(job, feature=SplitFiles(shares, tuple(split["by"]), int(split["seed"])))
+    return _take_mixture(job, told["sources"]) if told.get("sources") else job
+
+
+def _take_mixture(job: Job, sources: Sequence[dict[str, str]]) -> Job:
+    """Return a job with the mixture of these sources, and its size."""
+    if len(sources) != len(job.inputs):
         raise UsageError(
-            f"{job.output}: holds the first record of each value by its manifest; leave out --head-count"
+            f"{job.output}: is a mixture of {len(sources)} inputs by its manifest, not of {len(job.inputs)}; give "
+            f"those of the run: {', '.join(str(source['input']) for source in sources)}"
         )
-    fields = described["fields"]
-    return Dedup(() if fields == "record" else tuple(map(str, fields)))
+    mixture = Mixture(
+        *(tuple(Fraction(one[name]) for one in sources if name in one) for name in ("weight", "copies"))
+    )
+    count = job.options["head_count"]
+    if mixture.copies and count is not None:
+        raise UsageError(
+            f"{job.output}: has --copies by its manifest, which tell its size; leave out --head-count"
+        )
+    if mixture.weights and count is None:
+        count = sum(int(source["written"]) for source in sources)
+    return replace(job, feature=mixture, options=job.options | {"head_count": count})
 
 
 class FirstRecords:
@@ -97,78 +121,18 @@ class FirstRecords:
         self._store.close()
 
 
-@dataclass(frozen=True, slots=True)
-class ExpectedCopies:
-    """The quotas of a mixture, given the records that its inputs turned out to hold."""
-
-    quotas: Sequence[Quota]
-
-    @classmethod
-    def find(cls, job: Job, files: Sequence[InputFile], counts: Sequence[int]) -> ExpectedCopies | None:
-        """Return what the job says, with `take_mixture` from its manifest; None if the run was no mixture."""
-        mixture = job.feature
-        if not isinstance(mixture, Mixture):
-            return None
-        total = int(job.options["head_count"] or 0)
-        arguments = [file.argument for file in files]
-        return cls(
-            list_quotas(counts, arguments, copies=mixture.copies, weights=mixture.weights, total=total)
-        )
-
-    @property
-    def record_count(self) -> int:
-        return sum(quota.taken for quota in self.quotas)
-
-    @property
-    def limits(self) -> list[tuple[int, int]]:
-        """How often the output holds each record of each input at least and at most."""
-        return [
-            (quota.taken // quota.records if quota.records else 0, quota.most_copies)
-            for quota in self.quotas
-            for _ in quota.inputs
-        ]
+def find_quotas(job: Job, files: Sequence[InputFile], counts: Sequence[int]) -> list[Quota]:
+    """Return how often the output of a job holds the records of its inputs, given how many they are; none without a mixture."""
+    if not isinstance(job.feature, Mixture):
+        return []
+    total, arguments = int(job.options["head_count"] or 0), [file.argument for file in files]
+    return list_quotas(counts, arguments, copies=job.feature.copies, weights=job.feature.weights, total=total)
 
 
-def take_mixture(job: Job, manifest: Manifest | None) -> Job:
-    """Return a job with the mixture that its manifest tells of, and its size, as far as the options say neither."""
-    sources = [] if manifest is None or job.feature is not None else manifest.features.get("sources", [])
-    if not sources:
-        return job
-    if len(sources) != len(job.inputs):
-        raise UsageError(
-            f"{job.output}: is a mixture of {len(sources)} inputs by its manifest, not of {len(job.inputs)}; give "
-            f"those of the run: {', '.join(str(source['input']) for source in sources)}"
-        )
-    mixture = Mixture(_list_numbers(sources, "weight"), _list_numbers(sources, "copies"))
-    count = job.options["head_count"]
-    if mixture.copies and count is not None:
-        raise UsageError(
-            f"{job.output}: has --copies by its manifest, which tell its size; leave out --head-count"
-        )
-    if mixture.weights and count is None:
-        count = sum(int(source["written"]) for source in sources)
-    return replace(job, feature=mixture, options=job.options | {"head_count": count})
-
-
-def _list_numbers(sources: Sequence[dict[str, str]], name: str) -> tuple[Fraction, ...]:
-    return tuple(Fraction(source[name]) for source in sources if name in source)
-
-
-def find_value_split(job: Job, manifest: Manifest | None) -> SplitFiles | None:
-    """Return the split by values that the options of a job say, else its manifest; None if there was none."""
-    if isinstance(job.feature, SplitFiles):
-        return job.feature if job.feature.fields else None
-    found = manifest.split if manifest else None
-    if found is None or "by" not in found:
-        return None
-    shares = {name: Fraction(share) for name, share in found["shares"].items()}
-    return SplitFiles(shares, tuple(found["by"]), int(found["seed"]))
-
-
-def mark_parts(comparison: Comparison, job: Job, manifest: Manifest | None) -> SplitFiles | None:
-    """Have equal records of different parts hash differently in their second word, and return the split, if there was one."""
-    split, output = find_value_split(job, manifest), comparison.output
-    if split is None or output is None:
+def mark_parts(comparison: Comparison, split: Feature | None) -> SplitFiles | None:
+    """Have equal records of different parts hash differently in their second word; return the split, if it is by values."""
+    output = comparison.output
+    if not isinstance(split, SplitFiles) or not split.fields or output is None:
         return None
     inputs = comparison.inputs.record_set
     reader = find_value_reader(inputs.source, inputs.traits, split.fields)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from recshuf.piles.set_folder import SetFolder
+    from recshuf.records.key_makers import Quota
 
 
 INPUTS, OUTPUT = 0, 1
@@ -167,8 +168,8 @@ class WordStore:
 class Search:
     """Collects the hashes of both record sets and finds those that differ; many threads may add.
 
-    About `expected` hashes are in the buckets that are `wanted`, shape ``(BUCKETS,)``. By `quotas` the output holds each
-    record of a file of the inputs so often at least and at most, else once.
+    About `expected` hashes are in the buckets that are `wanted`, shape ``(BUCKETS,)``. The output holds each record of the
+    inputs as often as the `quotas` of their files say, without any once.
     """
 
     def __init__(
@@ -177,10 +178,10 @@ class Search:
         expected: int,
         folder: SetFolder,
         memory_bytes: int,
-        quotas: Sequence[tuple[int, int]] | None = None,
+        quotas: Sequence[Quota] = (),
     ) -> None:
         self._wanted = wanted
-        self._quotas = quotas
+        self._quotas = [quota for quota in quotas for _ in quota.inputs]
         self._store = WordStore(_WORDS, expected, folder, memory_bytes)
 
     def add(self, set_index: int, hashes: NDArray[np.uint64], file: int, first_row: int) -> None:
@@ -189,9 +190,9 @@ class Search:
         if not rows.size:
             return
         location = pack_provenance(np.int64(file), rows + first_row) | np.uint64(set_index) << _SET_SHIFT
-        least, most = (
-            (-1, -1) if set_index == OUTPUT else (1, 1) if self._quotas is None else self._quotas[file]
-        )
+        least = most = -1 if set_index == OUTPUT else 1
+        if self._quotas and set_index == INPUTS:
+            least, most = self._quotas[file].least_copies, self._quotas[file].most_copies
         counts = np.full(len(rows), least + ((most - least) << _MORE_SHIFT))
         self._put(Origin(file, set_index), hashes[rows], location, counts)
 

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 
 from recshuf.audit.verify.comparison import open_comparison, open_inputs, open_stores
 from recshuf.audit.verify.expected import (
-    ExpectedCopies,
     FirstRecords,
     describe_misplaced,
-    find_dedup,
+    find_quotas,
     mark_parts,
-    take_mixture,
+    take_feature,
 )
 from recshuf.audit.verify.mismatches import INPUTS, OUTPUT, Mismatches, Search, Tally
 from recshuf.audit.verify.record_sets import read_manifest
 from recshuf.errors import SchemaMismatch, UsageError
 from recshuf.formats import LAST_RESORT, detect_format
+from recshuf.job.features import Dedup
 from recshuf.job.report import DownloadReport, FileReport, Report
 from recshuf.output.manifest import Manifest
 from recshuf.piles.set_folder import SetFolder
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from recshuf.audit.verify.comparison import Comparison, RecordReader
     from recshuf.audit.verify.mismatches import Mismatch
     from recshuf.audit.verify.record_sets import RecordSet
-    from recshuf.job.features import Dedup
     from recshuf.job.job import Job
     from recshuf.job.report import Progress
+    from recshuf.records.key_makers import Quota
     from recshuf.storage.reading.objects import Stores
 
 
@@ -144,17 +144,18 @@ def verify_job(job: Job, progress: Progress, inputs: RecordSet | None = None) ->
     are open already.
     """
     started = time.perf_counter()
-    if job.output is None or not job.inputs or "-" in (*job.inputs, job.output):
+    path = job.output
+    if path is None or not job.inputs or "-" in (*job.inputs, path):
         raise UsageError("verify reads its files more than once; name files as inputs and output, and no -")
     job.require_rereading("verify")
-    manifest = read_manifest(job, job.output)
-    mixed = take_mixture(job, manifest)
+    manifest = read_manifest(job, path)
+    job = take_feature(job, manifest)
     stores = open_stores(job, progress)
     if inputs is None:
-        inputs = open_inputs(job, stores, progress, job.output)
+        inputs = open_inputs(job, stores, progress, path)
         if inputs.source.metadata is not None and inputs.source.metadata.differences:
             progress.warn(inputs.source.metadata.differences)
-    compare = partial(_compare, job, job.output, manifest, mixed, progress, inputs, stores)
+    compare = partial(_compare, job, path, manifest, progress, inputs, stores)
     return replace(inputs.try_prefix(compare), seconds=time.perf_counter() - started)
 
 
@@ -162,7 +163,6 @@ def _compare(
     job: Job,
     path: str,
     manifest: Manifest | None,
-    mixed: Job,
     progress: Progress,
     inputs: RecordSet,
     stores: Stores,
@@ -185,18 +185,19 @@ def _compare(
             raise SchemaMismatch
         differences.append(f"schemas: {schema_difference}")
     else:
-        split = mark_parts(comparison, job, manifest)
-        after, dedup, copies = _count(comparison.output), find_dedup(job, manifest), None
-        if dedup is not None:
-            before, mismatches = _compare_firsts(comparison, after, job, dedup)
+        split = mark_parts(comparison, job.feature)
+        after = _count(comparison.output)
+        if isinstance(job.feature, Dedup):
+            before, mismatches = _compare_firsts(comparison, after, job, job.feature)
         else:
             before = _count(comparison.inputs)
-            copies = ExpectedCopies.find(mixed, inputs.files, before.records)
-            mismatches = _find_mismatches(comparison, before, after, mixed, copies)
-        if copies is not None and sum(after.records) != copies.record_count:
-            differences.append(
-                f"{path}: holds {sum(after.records):,} records, and the mixture has {copies.record_count:,}"
-            )
+            quotas = find_quotas(job, inputs.files, before.records)
+            mismatches = _find_mismatches(comparison, before, after, job, quotas)
+            taken = sum(quota.taken for quota in quotas)
+            if quotas and sum(after.records) != taken:
+                differences.append(
+                    f"{path}: holds {sum(after.records):,} records, and the mixture has {taken:,}"
+                )
         differences += describe_misplaced(before, after, mismatches, split)
         if manifest:
             names = output.names if output else []
@@ -236,21 +237,17 @@ def _count(reader: RecordReader | None) -> Tally:
 
 
 def _find_mismatches(
-    comparison: Comparison, before: Tally, after: Tally, job: Job, copies: ExpectedCopies | None
+    comparison: Comparison, before: Tally, after: Tally, job: Job, quotas: Sequence[Quota]
 ) -> Mismatches:
     """Return which records the output lacks or should not hold; reads the files once more only if there are any."""
     mismatches = Mismatches()
-    differing = before.find_differing(after)
-    if copies is not None:
-        differing[:] = True
+    differing = before.find_differing(after) | bool(quotas)
     if differing.any():
         expected = sum(int(tally.counts[differing].sum()) for tally in (before, after))
         folder = SetFolder(choose_temp_dir(job.temp_dir))
         with (
             closing(folder),
-            closing(
-                Search(differing, expected, folder, job.memory_bytes, copies.limits if copies else None)
-            ) as search,
+            closing(Search(differing, expected, folder, job.memory_bytes, quotas)) as search,
         ):
             for set_index, reader in zip((INPUTS, OUTPUT), comparison.readers, strict=False):
                 reader.read_hashes("search", partial(search.add, set_index))

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from benchmarks.data import make_data
-from recshuf.audit.verify.record_sets import READING_SHARE, divide_memory
 
 MB = 10**6
 MEMORY = 64 * MB
@@ -61,10 +60,3 @@ def test_a_sample_of_long_values_stays_within_the_limit(tables: list[Path]):
 @pytest.mark.slow
 def test_a_search_for_records_that_differ_stays_within_the_limit(tables: list[Path]):
     assert measure_peak("verify", *tables) <= MEMORY + BASE
-
-
-@pytest.mark.parametrize("sample_count", [1, 2])
-def test_shares_of_the_limit_do_not_exceed_it(sample_count: int):
-    budget = divide_memory(MEMORY, sample_count)
-    assert READING_SHARE * MEMORY + budget.search_bytes + budget.pile_bytes <= MEMORY
-    assert READING_SHARE * MEMORY + sample_count * budget.sample_bytes <= MEMORY

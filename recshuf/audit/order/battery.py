@@ -87,17 +87,22 @@ def run_battery(p: Order, file_sizes: Sequence[int], group: str = "file") -> lis
 
 
 def combine_scores(batteries: Sequence[Sequence[Score]]) -> list[Score]:
-    """Return the scores of orders of the same records, one for each seed, as one: statistics and variances add up."""
+    """Return the scores of orders, one for each seed, as one: statistics and variances add up.
+
+    These are the statistics that all have: some need enough records.
+    """
+    first, *others = ({score.name: score for score in scores} for scores in batteries)
     return [
         Score(
-            scores[0].name,
+            name,
             sum(score.statistic for score in scores),
             sum(score.expectation for score in scores),
             math.hypot(*(score.deviation for score in scores)),
             scores[0].higher,
             scores[0].lower,
         )
-        for scores in zip(*batteries, strict=True)
+        for name in first
+        if len(scores := [one[name] for one in (first, *others) if name in one]) == len(batteries)
     ]
 
 

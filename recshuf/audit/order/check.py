@@ -56,29 +56,21 @@ SEED = 0
 """Seed of priorities and of the order among equal records: checks of the same files give the same result."""
 
 
-@dataclass(frozen=True, slots=True)
-class ValueOrder:
-    """The order of records in terms of their sorted values."""
-
-    order: NDArray[np.int64]
-    """Permutation of ``0 .. n - 1``: the rank of each record's value; equal values are ranked at random."""
-    group_sizes: list[int]
-    """How many records have each value if there are at most `MOST_LABELS` values, else one group of all records."""
-    duplicates: int
-    """Number of records whose value is not unique."""
-    value_count: int
-
-
-def order_by_value(values: pa.Array, rng: np.random.Generator) -> ValueOrder:
-    """Return the ranks of values; `rng` ranks equal values.
+def order_by_value(sample: BottomKSample, column: str) -> Matching:
+    """Return the order of records in terms of the sorted values of a column, equal ones at random; labels stand for files.
 
     If records are in a uniformly random order, the ranks are too, whatever the values.
     """
-    codes = rank_densely(values)
+    codes = rank_densely(sample.take().values)
     sizes = np.bincount(codes)
-    groups = sizes.tolist() if len(sizes) <= MOST_LABELS else [len(codes)]
-    order = invert(sort_randomly(codes, rng))
-    return ValueOrder(order, groups, int(sizes[sizes > 1].sum()), len(sizes))
+    if len(sizes) == 1 and len(codes) >= MIN_RECORDS:
+        raise UsageError(
+            f"all values of column {column!r} are equal and tell nothing of the order; choose another column"
+        )
+    labels = sizes.tolist() if len(sizes) <= MOST_LABELS else [len(codes)]
+    order = invert(sort_randomly(codes, np.random.default_rng(SEED)))
+    repeated = int(sizes[sizes > 1].sum())
+    return Matching(order, labels, sample.records, 0.5**sample.level, duplicates=repeated)
 
 
 def rank_densely(values: pa.Array | pa.ChunkedArray) -> NDArray[np.int64]:
@@ -225,14 +217,14 @@ def _sample_hashes(reader: RecordReader, job: Job, id_column: str | None, key: H
         values, priorities = (np.ascontiguousarray(half) for half in hashes.T)
         sample.add(pa.array(values), priorities, file, first_row)
 
-    def visit_table(table: pa.RecordBatch, file: int, first_row: int, column: str) -> None:
-        ids = pa.RecordBatch.from_arrays([find_value(table, column)], ["id"])
+    def visit_table(table: pa.RecordBatch, file: int, first_row: int) -> None:
+        ids = pa.RecordBatch.from_arrays([find_value(table, str(id_column))], ["id"])
         add(hash_rows(ids, key, is_converted=True), file, first_row)
 
     if id_column is None:
         reader.read_hashes("read", add)
     else:
-        reader.read_tables(partial(visit_table, column=id_column))
+        reader.read_tables(visit_table)
     return sample
 
 
@@ -319,7 +311,7 @@ def check_order(
     started = time.perf_counter()
     if column is not None:
         sample = sample_column(jobs[0], progress, column)
-        report = _score_values(sample, column, started)
+        report = score_matching(order_by_value(sample, column), started, column)
         show(sample)
         return report
     matchings = _match_orders(jobs, progress, id_column)
@@ -357,15 +349,27 @@ def _list_parts(job: Job) -> list[Job]:
     return [replace(job, output=f"{folder}/{name}/", feature=None) for name in large]
 
 
-def score_matching(matching: Matching, started: float) -> CheckReport:
-    """Return the scores of an output's order; the check began at `started` of `time.perf_counter`."""
-    count = len(matching.order)
+def score_matching(matching: Matching, started: float, column: str | None = None) -> CheckReport:
+    """Return the scores of an order, by default of an output; the check began at `started` of `time.perf_counter`."""
+    order, count = matching.order, len(matching.order)
     if count < MIN_RECORDS and matching.missing and matching.extra:
         raise UsageError(
             f"only {count:,} records of an output are in the inputs, too few to test their order; "
             "recshuf verify tells what differs"
         )
-    return _score(matching, started, "origins", run_battery(matching.order, matching.file_sizes))
+    scores = run_battery(order, matching.file_sizes, "file" if column is None else "label")
+    return CheckReport(
+        basis="origins" if column is None else column,
+        records=matching.records,
+        tested=count,
+        share=matching.share,
+        missing=matching.missing,
+        extra=matching.extra,
+        duplicates=matching.duplicates,
+        mean_move=float(np.abs(order - np.arange(count)).mean() / count),
+        scores=tuple(scores),
+        seconds=time.perf_counter() - started,
+    )
 
 
 def combine_reports(reports: Sequence[CheckReport], started: float) -> CheckReport:
@@ -379,44 +383,6 @@ def combine_reports(reports: Sequence[CheckReport], started: float) -> CheckRepo
         extra=sum(report.extra for report in reports),
         duplicates=sum(report.duplicates for report in reports),
         mean_move=float(np.mean([report.mean_move for report in reports])),
-        scores=tuple(_combine([report.scores for report in reports])),
+        scores=tuple(combine_scores([report.scores for report in reports])),
         seconds=time.perf_counter() - started,
     )
-
-
-def _score_values(sample: BottomKSample, column: str, started: float) -> CheckReport:
-    """Return the scores of the order of a column's values; `started` as for `score_matching`."""
-    values = order_by_value(sample.take().values, np.random.default_rng(SEED))
-    if values.value_count == 1 and len(values.order) >= MIN_RECORDS:
-        raise UsageError(
-            f"all values of column {column!r} are equal and tell nothing of the order; choose another column"
-        )
-    sampled = Matching(
-        values.order, values.group_sizes, sample.records, 0.5**sample.level, duplicates=values.duplicates
-    )
-    return _score(sampled, started, column, run_battery(values.order, values.group_sizes, "label"))
-
-
-def _score(matching: Matching, started: float, basis: str, scores: Sequence[Score]) -> CheckReport:
-    order = matching.order
-    moved = float(np.abs(order - np.arange(len(order))).mean() / len(order)) if len(order) else 0.0
-    return CheckReport(
-        basis=basis,
-        records=matching.records,
-        tested=len(order),
-        share=matching.share,
-        missing=matching.missing,
-        extra=matching.extra,
-        duplicates=matching.duplicates,
-        mean_move=moved,
-        scores=tuple(scores),
-        seconds=time.perf_counter() - started,
-    )
-
-
-def _combine(batteries: Sequence[Sequence[Score]]) -> Sequence[Score]:
-    """Return the scores of several orders as one, of the statistics that all have: some need enough records."""
-    if len(batteries) == 1:
-        return batteries[0]
-    common = set.intersection(*({score.name for score in scores} for scores in batteries))
-    return combine_scores([[score for score in scores if score.name in common] for scores in batteries])

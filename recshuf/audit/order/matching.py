@@ -13,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
-import xxhash
 
-from recshuf.audit.verify.record_sets import divide_memory
+from recshuf.audit.verify.record_sets import KEPT_SHARE
 from recshuf.errors import InputError, UsageError
+from recshuf.records.hashing import hash_rows
 from recshuf.records.provenance import (
     FILE_COLUMN,
     MAX_INPUTS,
@@ -25,6 +25,7 @@ from recshuf.records.provenance import (
     pack_provenance,
     unpack_provenance,
 )
+from recshuf.records.word_hashing import HashKey
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -33,10 +34,14 @@ if TYPE_CHECKING:
 MOST_SAMPLED = 1_000_000
 """The k of a sample whose records are small."""
 _MOST_BYTES = 1 << 30
+_RECORD_BYTES = 128
+"""Memory of matching and testing a record, without its value."""
+_SHARE_OF_TWO = 0.2
+"""Share of a memory limit for the values of each of two samples."""
 _HIGHEST = 2**64 - 1
 _REMEDY = "it takes an output written with --provenance; else give --against INPUT... or --column NAME"
-_ODD, _MIX = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
-_HALF = np.uint64(32)
+_KEY = HashKey(0)
+"""Of the priorities of records by their provenance."""
 
 
 class SampledRecords(NamedTuple):
@@ -81,8 +86,10 @@ class BottomKSample:
     @classmethod
     def within(cls, memory_bytes: int, sample_count: int = 1) -> BottomKSample:
         """Return one of `sample_count` samples, 1 or 2, that fit a memory limit beside the reading of records."""
-        budget = divide_memory(memory_bytes, sample_count)
-        return cls(min(MOST_SAMPLED, budget.sample_records), min(_MOST_BYTES, budget.sample_bytes))
+        share = KEPT_SHARE if sample_count == 1 else _SHARE_OF_TWO
+        return cls(
+            min(MOST_SAMPLED, memory_bytes // _RECORD_BYTES), min(_MOST_BYTES, int(share * memory_bytes))
+        )
 
     def add(self, values: pa.Array, priorities: NDArray[np.uint64], file: int, first_row: int) -> None:
         provenance = pack_provenance(np.int64(file), np.arange(first_row, first_row + len(values)))
@@ -163,6 +170,7 @@ def match_records(
     input_of = np.full(len(present), -1, np.int64)
     input_of[present_order[is_matched]] = wanted_order[match[is_matched]]
     matched = input_of[input_of >= 0]
+    _, numbers, counts = np.unique(present, return_inverse=True, return_counts=True)
     return Matching(
         order=rank(matched),
         file_sizes=np.bincount(before.files[matched], minlength=file_count).tolist(),
@@ -170,7 +178,7 @@ def match_records(
         share=0.5**level,
         missing=len(wanted) - len(matched),
         extra=len(present) - len(matched),
-        duplicates=int(np.count_nonzero(is_matched & _are_repeated(present))),
+        duplicates=int(np.count_nonzero(is_matched & (counts[numbers] > 1))),
     )
 
 
@@ -198,17 +206,6 @@ def invert(permutation: NDArray[np.int64]) -> NDArray[np.int64]:
     return inverse
 
 
-def _are_repeated(values: NDArray[np.uint64]) -> NDArray[np.bool_]:
-    """Tell of each of the values, sorted, whether it equals another one.
-
-    >>> _are_repeated(np.array([1, 2, 2])).tolist()
-    [False, True, True]
-    """
-    same: NDArray[np.bool_] = values[1:] == values[:-1]
-    repeated: NDArray[np.bool_] = np.append(same, False) | np.insert(same, 0, False)
-    return repeated
-
-
 class ProvenanceReader:
     """Reads the columns of provenance as one number per record; many threads may read.
 
@@ -226,8 +223,11 @@ class ProvenanceReader:
         files = [str(name) for name in encoded.dictionary.to_pylist()]
         index = encoded.indices.to_numpy()
         codes = np.array(self._encode(files), np.uint64)[index]
-        seeds = np.array([xxhash.xxh3_64_intdigest(name.encode()) for name in files], np.uint64)[index]
-        return pack_provenance(codes, rows), _hash_rows(seeds, rows)
+        # The same in every output.
+        hashes = hash_rows(
+            pa.RecordBatch.from_arrays([names, rows], ["file", "row"]), _KEY, is_converted=True
+        )
+        return pack_provenance(codes, rows.to_numpy()), np.ascontiguousarray(hashes[:, 0])
 
     def _encode(self, names: list[str]) -> list[int]:
         with self._lock:
@@ -251,7 +251,7 @@ class ProvenanceReader:
         return Matching(order, sizes, sample.records, share=0.5**sample.level)
 
 
-def _find_columns(table: pa.RecordBatch) -> tuple[pa.Array, NDArray[np.uint64]]:
+def _find_columns(table: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
     """Return file names as text, and row numbers."""
     known = table.schema.names
     for name in (FILE_COLUMN, ROW_COLUMN):
@@ -268,15 +268,7 @@ def _find_columns(table: pa.RecordBatch) -> tuple[pa.Array, NDArray[np.uint64]]:
     bounds = pc.min_max(rows)
     if len(rows) and not 0 <= bounds["min"].as_py() <= bounds["max"].as_py() < MAX_ROWS:
         raise UsageError(f"column {ROW_COLUMN!r} holds a value that is not a row number; {_REMEDY}")
-    return names, rows.to_numpy().astype(np.uint64)
-
-
-def _hash_rows(seeds: NDArray[np.uint64], rows: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return a hash of each row number and its file's seed, the same in every output."""
-    hashes = (rows + np.uint64(1)) * _ODD ^ seeds
-    for _ in range(2):
-        hashes = (hashes ^ hashes >> _HALF) * _MIX
-    return hashes ^ hashes >> _HALF
+    return names, rows.cast(pa.int64())
 
 
 def _check_unique(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from recshuf.audit.verify.record_sets import divide_memory
+from recshuf.audit.verify.record_sets import KEPT_SHARE
 from recshuf.piles.layout import StorePlan
 from recshuf.piles.regions import FilledRegions
 from recshuf.piles.slices import Origin, RecordCodec
@@ -37,11 +37,12 @@ BUCKETS = 4096
 """Hashes are summed by their first 12 bits: only buckets whose sums differ are searched."""
 _MOST_NAMED = 10
 """Missing and extra records that are reported one by one, each."""
-_SUMMED_AT_ONCE = 1 << 20
 _SET_SHIFT = np.uint64(63)
 _BELOW_SET = np.uint64(2**63 - 1)
 _WORDS = ("second", "location", "count")
 _MOST_PILES = 4096
+_PILES_AT_ONCE = 32
+"""A pile takes such a part of the memory, several times over while it is compared."""
 _MORE_SHIFT = 40
 """A count has in its higher bits how often a hash may occur beyond that."""
 _HALF = 1 << (_MORE_SHIFT - 1)
@@ -58,29 +59,18 @@ class Tally:
 
     def add(self, hashes: NDArray[np.uint64], file: int) -> None:
         """Add the hashes of records of one file, shape ``(n, 2)``; many threads may add."""
-        for start in range(0, len(hashes), _SUMMED_AT_ONCE):
-            some = hashes[start : start + _SUMMED_AT_ONCE]
-            buckets = _find_buckets(some)
-            counts = np.bincount(buckets, minlength=BUCKETS)
-            sums = [_sum_by_bucket(some[:, lane], buckets) for lane in range(2)]
-            with self._lock:
-                self.records[file] += len(some)
-                self.counts += counts
-                self.sums += sums
+        buckets, sums = _find_buckets(hashes), np.zeros_like(self.sums)
+        for lane in range(2):
+            np.add.at(sums[lane], buckets, hashes[:, lane])
+        with self._lock:
+            self.records[file] += len(hashes)
+            self.counts += np.bincount(buckets, minlength=BUCKETS)
+            self.sums += sums
 
     def find_differing(self, other: Tally) -> NDArray[np.bool_]:
         """Return whether each bucket differs from that of another record set, shape ``(BUCKETS,)``."""
-        differing: NDArray[np.bool_] = self.counts != other.counts
-        for mine, theirs in zip(self.sums, other.sums, strict=True):
-            differing |= mine != theirs
+        differing: NDArray[np.bool_] = (self.counts != other.counts) | (self.sums != other.sums).any(axis=0)
         return differing
-
-
-def _sum_by_bucket(values: NDArray[np.uint64], buckets: NDArray[np.intp]) -> NDArray[np.uint64]:
-    # Sums of 2^20 halves are exact in the floats that bincount adds up.
-    low = np.bincount(buckets, values & np.uint64(2**32 - 1), BUCKETS).astype(np.uint64)
-    high = np.bincount(buckets, values >> np.uint64(32), BUCKETS).astype(np.uint64)
-    return low + (high << np.uint64(32))
 
 
 def _find_buckets(hashes: NDArray[np.uint64]) -> NDArray[np.intp]:
@@ -144,9 +134,9 @@ class WordStore:
 
     def __init__(self, names: Sequence[str], expected: int, folder: SetFolder, memory_bytes: int) -> None:
         codec = RecordCodec(pa.schema([pa.field(name, pa.binary(8), nullable=False) for name in names]))
-        budget = divide_memory(memory_bytes)
-        piles = min(_MOST_PILES, max(1, expected * 8 * (1 + len(names)) // budget.pile_bytes))
-        self._store = Store(StorePlan(piles, (float(expected),), budget.search_bytes), codec, folder)
+        pile_bytes, kept_bytes = memory_bytes // _PILES_AT_ONCE, int(KEPT_SHARE * memory_bytes)
+        piles = min(_MOST_PILES, max(1, expected * 8 * (1 + len(names)) // pile_bytes))
+        self._store = Store(StorePlan(piles, (float(expected),), kept_bytes), codec, folder)
 
     def add(self, origin: Origin, keys: NDArray[np.uint64], words: Sequence[NDArray[Any]]) -> None:
         columns = [wrap_values(array, pa.binary(8)) for array in words]

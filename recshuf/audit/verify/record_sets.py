@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
@@ -34,31 +34,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 READING_SHARE = 0.6
-"""Share of a memory limit for reading: batches, their decoding and hashing."""
-_RECORD_BYTES = 128
-"""Memory of matching and testing a record, without its value."""
+"""Share of a memory limit for reading: batches, their decoding and hashing. It is given back before what is kept is used."""
+KEPT_SHARE = 0.25
+"""Share for what is kept of records in memory: a sample, or hashes of those that may differ."""
 _BLOCK_BYTES = 1 << 20
-
-
-class MemoryBudget(NamedTuple):
-    """Shares of a memory limit for what is kept of records: a sample, two samples, or hashes of those that may differ.
-
-    Reading gives its share back before samples are matched and tested, or piles of hashes are compared.
-    """
-
-    sample_records: int
-    sample_bytes: int
-    """Most bytes of their values."""
-    search_bytes: int
-    """Most bytes of hashes kept in memory; more are spilled."""
-    pile_bytes: int
-
-
-def divide_memory(memory_bytes: int, sample_count: int = 1) -> MemoryBudget:
-    """Return the shares of a memory limit for an audit that holds so many samples at once, 1 or 2."""
-    kept_bytes = memory_bytes // 4
-    sample_bytes = kept_bytes if sample_count == 1 else memory_bytes // 5
-    return MemoryBudget(memory_bytes // _RECORD_BYTES, sample_bytes, kept_bytes, memory_bytes // 32)
 
 
 @dataclass(slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.types as pt
@@ -62,31 +62,15 @@ def find_exact_difference(left: pa.Schema, right: pa.Schema) -> str | None:
     return None
 
 
-def _is_same_field(left: pa.Field, right: pa.Field, *, is_named: bool = True) -> bool:
+def _is_same_field(left: pa.Field, right: pa.Field) -> bool:
     """Return whether fields are equal, metadata included; names of list elements and map entries do not count."""
-    names_agree = left.name == right.name or not is_named
-    metadata_agree = (left.metadata or {}) == (right.metadata or {})
-    if not names_agree or left.nullable != right.nullable or not metadata_agree:
-        return False
-    return _is_same_type(left.type, right.type)
+    return bool(left.equals(right)) and _list_metadata(left) == _list_metadata(right)
 
 
-def _is_same_type(left: pa.DataType, right: pa.DataType) -> bool:
-    if left.id != right.id or left.num_fields != right.num_fields:
-        return False
-    if pt.is_struct(left):
-        return all(map(_is_same_field, left, right))
-    if pt.is_map(left):
-        pairs = [(left.key_field, right.key_field), (left.item_field, right.item_field)]
-        if left.keys_sorted != right.keys_sorted:
-            return False
-    elif is_any_list(left):
-        pairs = [(left.value_field, right.value_field)]
-        if pt.is_fixed_size_list(left) and left.list_size != right.list_size:
-            return False
-    else:
-        return bool(left.equals(right, check_metadata=True))
-    return all(_is_same_field(ours, theirs, is_named=False) for ours, theirs in pairs)
+def _list_metadata(field: pa.Field) -> list[Any]:
+    """Return the metadata of a field and of those inside, nested as these are."""
+    inner = map(field.type.field, range(field.type.num_fields))
+    return [field.metadata or {}, *map(_list_metadata, inner)]
 
 
 def find_difference(left: pa.Schema, right: pa.Schema, *, has_names: bool) -> str | None:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 import recshuf
 from recshuf.api import checks
 from recshuf.audit.order.check import MOST_LABELS, CheckReport, find_value, order_by_value, rank_densely
-from recshuf.audit.order.matching import BottomKSample, SampledRecords, match_records
+from recshuf.audit.order.matching import BottomKSample, Matching, SampledRecords, match_records
 from recshuf.audit.order.shufflers import METHODS
 from recshuf.errors import InputError, MemoryLimitError, UsageError
 from recshuf.records.provenance import FILE_COLUMN, ROW_COLUMN
@@ -172,18 +172,23 @@ def test_records_that_are_added_while_others_raise_the_level_do_not_count_twice(
 # Values
 
 
+def order_values(values: Sequence[str | None]) -> Matching:
+    sample = BottomKSample()
+    sample.add(pa.array(values, pa.string()), np.zeros(len(values), np.uint64), 0, 0)
+    return order_by_value(sample, "name")
+
+
 @settings(max_examples=examples(100))
 @given(st.lists(st.none() | st.sampled_from(["a", "b", "é", ""]), min_size=1))
 def test_orders_by_value_are_those_of_the_sorted_values(values: list[str | None]) -> None:
-    found = order_by_value(pa.array(values, pa.string()), np.random.default_rng(0))
+    found = order_values(values)
     ranked = sorted(values, key=lambda value: (value is None, value or ""))
     assert sorted(found.order.tolist()) == list(range(len(values)))
     assert [ranked[position] for position in found.order.tolist()] == values
-    assert found.group_sizes == [ranked.count(one) for one in dict.fromkeys(ranked)]
+    assert found.file_sizes == [ranked.count(one) for one in dict.fromkeys(ranked)]
     assert found.duplicates == sum(1 for value in values if values.count(value) > 1)
-    assert found.value_count == len(set(values))
-    many = pa.array(range(MOST_LABELS + len(values)))
-    assert order_by_value(many, np.random.default_rng(0)).group_sizes == [len(many)]
+    many = [f"{number:04}" for number in range(MOST_LABELS + len(values))]
+    assert order_values(many).file_sizes == [len(many)]
 
 
 VALUES = [

@@ -14,8 +14,7 @@ from recshuf.records.keys import MAX_PILES
 from recshuf.storage import parse_storage
 from recshuf.system.units import check_number, show_call
 from recshuf.train.batch_reader import BatchReader
-from recshuf.train.blocks import choose_block
-from recshuf.train.columns import iterate_rows
+from recshuf.train.blocks import choose_block, iterate_rows
 from recshuf.train.documents import Packing
 from recshuf.train.filtering import FilteredPiles, check_filter
 from recshuf.train.packing import PackedLoader

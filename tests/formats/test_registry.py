@@ -288,7 +288,7 @@ WORDS = {
     "run/resolve.py": 2,  # advice
     "run/scatter_pass.py": 1,  # a file of quarantined lines
     "testing/runs.py": 5,  # what formats are converted to, and a form of batches
-    "train/blocks.py": 3,  # a form of batches
+    "train/blocks.py": 2,  # a form of batches
 }
 """Texts with the name of a format in help, advice and names of files, by module."""
 

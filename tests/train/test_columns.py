@@ -22,8 +22,7 @@ from hypothesis import strategies as st
 import recshuf
 from recshuf.errors import UsageError
 from recshuf.formats.stored import ID_TYPE
-from recshuf.train.blocks import Part, choose_block
-from recshuf.train.columns import iterate_rows
+from recshuf.train.blocks import Part, choose_block, iterate_rows
 from recshuf.train.loader import PileLoader
 from tests.support.effort import examples
 from tests.support.record_batches import OTHER, values_of

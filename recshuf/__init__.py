@@ -58,10 +58,9 @@ if TYPE_CHECKING:
     )
     from recshuf.job.plan import Plan
     from recshuf.job.report import Progress, ScatterReport, ShuffleReport
-    from recshuf.loader import PileLoader
+    from recshuf.loader import MixLoader, PileLoader
     from recshuf.run.stores.pile_store import PileStore
     from recshuf.run.stores.writer import PileWriter
-    from recshuf.train.mixing import MixLoader
 
 _NAMES = {
     "pyarrow": ("RecordBatchReader",),  # what `stream` returns
@@ -75,10 +74,9 @@ _NAMES = {
     ),
     "recshuf.job.plan": ("Plan",),
     "recshuf.job.report": ("Progress", "ScatterReport", "ShuffleReport"),
-    "recshuf.loader": ("PileLoader",),
+    "recshuf.loader": ("MixLoader", "PileLoader"),
     "recshuf.run.stores.pile_store": ("PileStore",),
     "recshuf.run.stores.writer": ("PileWriter",),
-    "recshuf.train.mixing": ("MixLoader",),
 }  # fmt: skip
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}
 

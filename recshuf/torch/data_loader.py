@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from recshuf.errors import UsageError
 from recshuf.torch.dataset import PileDataset
-from recshuf.torch.workers import end_with_parent
+from recshuf.torch.processes import end_with_parent
 from recshuf.train.state import Position
 
 if TYPE_CHECKING:

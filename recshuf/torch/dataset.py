@@ -12,8 +12,16 @@ from torch.utils.data import IterableDataset, get_worker_info
 from recshuf.errors import UsageError
 from recshuf.loader import cache_files
 from recshuf.system.units import check_number
-from recshuf.torch.ranks import GIVEN, Ranks, find_ranks
-from recshuf.torch.workers import MOST_WORKERS, TRAINER, SharedPosition, end_with_parent, share
+from recshuf.torch.processes import (
+    GIVEN,
+    MOST_WORKERS,
+    TRAINER,
+    Ranks,
+    SharedPosition,
+    end_with_parent,
+    find_ranks,
+    share,
+)
 from recshuf.train.loader import PileLoader
 from recshuf.train.packing import PackedLoader
 from recshuf.train.schedule import MOST_STEPS

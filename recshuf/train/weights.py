@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 Unit = Literal["step", "epoch"]
 """What the numbers of a schedule count; steps are global batches since step 0 of epoch 0."""
-_MOST_STRETCHES = 1 << 16
 SEQUENCE_STEPS = 1 << 20
 """Steps in which sequences, which have no epochs, are shared exactly."""
 _LABELS = 6
@@ -104,8 +103,6 @@ def _check_schedule(weights: Mapping[Any, Any]) -> dict[int, Any]:
         found[check_number("weights: start of a stretch", start, MOST_STEPS)] = own
     if 0 not in found:
         raise UsageError(f"weights: a schedule starts at {min(found)}; give weights from 0 on, too")
-    if len(found) > _MOST_STRETCHES:
-        raise UsageError(f"weights: a schedule of {len(found):,} stretches; give at most {_MOST_STRETCHES:,}")
     return found
 
 
@@ -188,8 +185,6 @@ class Mixture:
     """Whether weights are those of records, or of whatever the rows of a batch are."""
     contents: tuple[str, ...] = ()
     """What tells the records of each store from those of a copy that was changed apart."""
-    _told: list[str] = field(default_factory=list, init=False, repr=False, compare=False)
-    """What `describe` says of the first changes, as JSON."""
 
     @property
     def rows(self) -> int:
@@ -214,16 +209,14 @@ class Mixture:
         if not self.stores:
             return {}
         first, *later = [one for one in self.stretches if not one.start or one.start < step]
-        for stretch in later[len(self._told) :]:
-            self._told.append(json.dumps([stretch.start, self._identify(stretch)]))
-        past = ", ".join(self._told[: len(later)])
+        changes = json.dumps([[stretch.start, self._identify(stretch)] for stretch in later]).encode()
         weights = zip(*(stretch.weights for stretch in (first, *later)), strict=True)
         used = [content for content, own in zip(self.contents, weights, strict=True) if any(own)]
         return {
             # Of the id, the snapshot and the seed of each store, and of the records that it gives to an epoch.
             "stores": xxhash.xxh3_128_hexdigest(json.dumps(self._identify(first)).encode()),
             # The same of the changes since.
-            "weights": xxhash.xxh3_64_hexdigest(f"[{past}]".encode()) if past else None,
+            "weights": xxhash.xxh3_64_hexdigest(changes) if later else None,
             "sets": xxhash.xxh3_64_hexdigest(json.dumps(used).encode()),
         }
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from recshuf.errors import UsageError
+from recshuf.loader import MixLoader
 from recshuf.train.loader import PileLoader
-from recshuf.train.mixing import MixLoader
 from recshuf.train.state import find_position
 from tests.support.stores.fake_piles import FakePiles
 from tests.support.stores.token_documents import make_documents, make_store

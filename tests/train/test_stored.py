@@ -14,9 +14,9 @@ import pytest
 
 import recshuf
 from recshuf.errors import ConversionError, RecshufWarning, UsageError
+from recshuf.loader import MixLoader
 from recshuf.train import batch_reader as cutting
 from recshuf.train.loader import PileLoader
-from recshuf.train.mixing import MixLoader
 from tests.support.effort import mostly_slow
 from tests.support.golden_inputs import make_inputs
 from tests.support.stores.small_stores import ids_of, write

@@ -22,10 +22,10 @@ from hypothesis import strategies as st
 
 import recshuf
 from recshuf.errors import UsageError
+from recshuf.loader import MixLoader
 from recshuf.piles.groups import Groups
 from recshuf.train.documents import DocumentSource, LengthCounter
 from recshuf.train.loader import PileLoader
-from recshuf.train.mixing import MixLoader
 from recshuf.train.packing import PackedLoader
 from tests.support.effort import examples
 from tests.support.formats.format_tools import find_open_files

@@ -225,18 +225,13 @@ class DocumentSource:
             raise UsageError(
                 f"column={column!r}: no such column in the store, or several; it has {schema.names}"
             ) from error
-        if not _holds_tokens(kind):
-            found = [
-                field.name
-                for field in schema
-                if _holds_tokens(field.type) and pa.types.is_integer(field.type.value_type)
-            ]
-            remedy = (
-                f"name a column of tokens: {', '.join(map(repr, found))}"
-                if found
-                else "tokenize it, and write the numbers to the store as lists, such as list<uint16>"
+        if not is_contiguous_list(kind) or not (
+            pa.types.is_integer(kind.value_type) or pa.types.is_floating(kind.value_type)
+        ):
+            raise UsageError(
+                f"column={column!r}: holds {kind}, no lists of numbers; name another column, or tokenize it, and write the "
+                "numbers to the store as lists, such as list<uint16>"
             )
-            raise UsageError(f"column={column!r}: holds {kind}, no lists of numbers; {remedy}")
         return kind.value_type
 
     def make_counter(self) -> TokenCounter:
@@ -299,12 +294,6 @@ class DocumentSource:
         places = np.empty(count, np.int64)
         places[replace(self.groups.order, epoch=epoch).order_sequences(group, count)] = np.arange(count)
         return GroupTokens(epoch, *pack(tokens, pieces, places[sequences], packing.tokens, packing.pad or 0))
-
-
-def _holds_tokens(kind: pa.DataType) -> bool:
-    if not is_contiguous_list(kind):
-        return False
-    return bool(pa.types.is_integer(kind.value_type) or pa.types.is_floating(kind.value_type))
 
 
 def _conform(name: str, token: Any, kind: pa.DataType) -> int | None:

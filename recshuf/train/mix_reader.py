@@ -25,7 +25,6 @@ from recshuf.train.blocks import Part, choose_block
 from recshuf.train.documents import DocumentSource, StoredCounter, sum_lengths
 from recshuf.train.lanes import RecordLane, StoreMap, Stream, TokenLane, find_position, read_lanes
 from recshuf.train.prefetch import close_at_exit
-from recshuf.train.selection import find_lane
 from recshuf.train.weights import SEQUENCE_STEPS, Mixture, find_places, name_store
 
 if TYPE_CHECKING:
@@ -175,11 +174,14 @@ class MixReader:
         used = zip(self._weights.stretches[0].weights, self._sizes, strict=True)
         records = sum(size for weight, size in used if weight)
         steps = (records if sharding.limit is None else min(records, sharding.limit)) // sharding.batch
-        self._sharding, self._mixture = (
-            sharding,
-            self._mix(steps, sharding, has_shares=self._weight_by is None),
-        )
-        self._check_lanes()
+        self._sharding = sharding
+        self._mixture = self._mix(steps, sharding, has_shares=self._weight_by is None)
+        stores = zip(self._readers, self._weights.stores, strict=True)
+        for reader, store in stores if sharding.lanes > 1 else ():
+            try:
+                reader.source.check_lanes(reader.source.order.epoch, sharding.lanes)
+            except UsageError as error:
+                raise UsageError(f"{name_store(store)}: {error}") from None
 
     def _mix(self, steps: int, sharding: Sharding, *, has_shares: bool) -> Mixture:
         """Return of which stores batches are, if an epoch has so many."""
@@ -201,17 +203,6 @@ class MixReader:
             raise UsageError("packed: sequences have no epochs; make the mix with schedule_by='step'")
         sources = [DocumentSource(reader.source, reader, packing) for reader in self._readers]
         return sources, self._mix(SEQUENCE_STEPS, self._sharding, has_shares=True)
-
-    def _check_lanes(self) -> None:
-        lanes = self._sharding.lanes
-        for reader, store in zip(self._readers, self._weights.stores, strict=True) if lanes > 1 else ():
-            epoch = reader.source.order.epoch
-            groups = reader.source.open(epoch)
-            try:
-                for lane in range(lanes):
-                    find_lane(groups, epoch, lane, lanes)
-            except UsageError as error:
-                raise UsageError(f"{name_store(store)}: {error}") from None
 
     def count_steps(self, _: int) -> int:
         return self._mixture.steps

@@ -37,7 +37,6 @@ from recshuf.train.documents import DOC_IDS, POSITIONS
 from recshuf.train.lanes import Position, RecordLane, Stream, find_position, read_lanes
 from recshuf.train.prefetch import close_at_exit
 from recshuf.train.schedule import MOST_STEPS
-from recshuf.train.selection import find_lane
 from recshuf.train.state import ResumableLoader
 from recshuf.train.weights import find_places
 
@@ -88,9 +87,7 @@ class PackedLoader(ResumableLoader):
         self._output, self._transform = output, transform
         self._counters: dict[int, TokenCounter] = {}
         for source in sources:
-            groups = source.groups.open(start["epoch"])
-            for lane in range(mixture.sharding.lanes):
-                find_lane(groups, start["epoch"], lane, mixture.sharding.lanes)
+            source.groups.check_lanes(start["epoch"], mixture.sharding.lanes)
         super().__init__(start["epoch"])
 
     def show(self, name: str, **_: Any) -> str:

@@ -100,6 +100,12 @@ class GroupSource:
     def open(self, epoch: int) -> Groups:
         return Groups(self.piles, replace(self.order, epoch=epoch))
 
+    def check_lanes(self, epoch: int, lanes: int) -> None:
+        """Refuse lanes of which one has no records in an epoch."""
+        groups = self.open(epoch)
+        for lane in range(lanes):
+            find_lane(groups, epoch, lane, lanes)
+
     def walk_lane(self, lane: int, lanes: int, epoch: int, first: int, most_bytes: int) -> Iterator[Bundle]:
         """Yield the groups of a lane from one on, epoch after epoch without end, up to so many bytes together."""
         while True:

@@ -145,11 +145,10 @@ _REMEDIES = {
     "batch": "give a batch_size that makes batch_size x world_size the global batch of the state; with torch.distributed, "
     "load the state after it is initialized",
     "filter": "give the filter of the state, or begin a new epoch",
-    "tokens": "call packed with the tokens of the state",
-    "column": "call packed with the column of the state",
-    "eos": "call packed with the eos of the state",
-    "documents": "call packed with the documents of the state",
-    "pad": "call packed with the pad of the state",
+    **{
+        name: f"call packed with the {name} of the state"
+        for name in ("tokens", "column", "eos", "documents", "pad")
+    },
 }
 _PARTS = ("filter", "limit")
 """Fields that a state has only if the loader was given them."""

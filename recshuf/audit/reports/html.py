@@ -1,4 +1,4 @@
-"""A page of text, pictures, tables and bars as one HTML file that loads nothing."""
+"""A page of text, pictures and tables as one HTML file that loads nothing."""
 
 from __future__ import annotations
 
@@ -68,14 +68,6 @@ class Table(NamedTuple):
     """Whether the first column holds paths, whose lines may break at any letter."""
 
 
-class Bars(NamedTuple):
-    """A chart of horizontal bars: names, figures, and lengths as shares of the longest possible bar, 0 to 1."""
-
-    heading: str
-    columns: tuple[str, str]
-    bars: tuple[tuple[str, str, float], ...]
-
-
 class Text(NamedTuple):
     """Long preformatted text, folded."""
 
@@ -105,7 +97,7 @@ class Grid(NamedTuple):
     figures: Table
 
 
-Part = Pictures | Table | Bars | Text | Grid
+Part = Pictures | Table | Text | Grid
 
 
 def render_page(

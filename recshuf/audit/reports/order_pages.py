@@ -21,7 +21,6 @@ from recshuf.audit.order.check import (
 )
 from recshuf.audit.order.matching import Matching
 from recshuf.audit.reports.html import (
-    Bars,
     Pictures,
     Row,
     Table,
@@ -138,7 +137,6 @@ def report_run(done: ShuffleReport, job: Job, progress: Progress) -> str:
             mood = "good" if checked.is_uniform else "bad"
     parts += [
         _tabulate_run(done),
-        _chart_passes(done),
         _tabulate_plan(done),
         _tabulate_files("Inputs", done.inputs),
         _tabulate_files("Shards", done.shards),
@@ -201,18 +199,14 @@ def _tabulate_run(done: ShuffleReport) -> Table:
         "seed": str(done.seed),
         "version": f"recshuf {done.version}, order {done.order}",
     }
+    facts |= {
+        each.name: f"{format_size(each.bytes_per_second)}/s for {duration(each.seconds)}"
+        for each in done.passes
+        if each.byte_count
+    }
     if done.quarantine is not None:
         facts["set aside"] = f"{count_of(done.quarantined, 'bad record')} in {done.quarantine}"
     return Table("The run", ("what", "how much"), tuple(map(Row, facts.items())))
-
-
-def _chart_passes(done: ShuffleReport) -> Bars:
-    rates = {each: each.bytes_per_second for each in done.passes if each.byte_count}
-    bars = tuple(
-        (each.name, f"{format_size(rate)}/s for {duration(each.seconds)}", rate / max(rates.values()))
-        for each, rate in rates.items()
-    )
-    return Bars("Rate of each pass", ("pass", "rate"), bars)
 
 
 def _tabulate_plan(done: ShuffleReport) -> Table:

@@ -102,7 +102,6 @@ def test_a_page_of_a_run_shows_plan_passes_and_order(tmp_path: Path, inputs: Pat
     assert any("looks uniformly random" in text for text in reader.text)
     shown = {
         "Plan and measurement",
-        "Rate of each pass",
         "scatter",
         "gather",
         "shard-00002.parquet",

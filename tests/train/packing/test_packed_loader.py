@@ -28,7 +28,7 @@ def test_bad_arguments_are_named() -> None:
         ({"column": "tokens", "tokens": 0}, "tokens=0: give"),
         (
             {"column": "text"},
-            "column='text': holds string, no lists of numbers; name a column of tokens: 'tokens', 'large', 'pairs'",
+            "column='text': holds string, no lists of numbers; name another column, or tokenize it",
         ),
         ({"column": "pairs", "eos": 40_000}, "eos=40000: give an integer from -32,768 to 32,767"),
         ({"column": "tokens", "eos": 1.5}, "eos=1.5: give an integer"),

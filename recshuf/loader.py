@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from recshuf.errors import UsageError
 from recshuf.system.units import show_call
 from recshuf.train.loader import PileLoader as StoreLoader
-from recshuf.train.selection import open_piles
+from recshuf.train.loading import open_piles
 
 if TYPE_CHECKING:
     import os

@@ -28,7 +28,7 @@ def load_far(url: str, endpoint: str) -> Iterator[Any]:
     """Yield batches; up to four are fetched ahead."""
     import lance
 
-    from recshuf.train.prefetch import compute_ahead
+    from recshuf.train.loading import compute_ahead
 
     rows = lance.dataset(url, storage_options={"aws_endpoint": endpoint, "allow_http": "true"})
     order = np.random.default_rng(SEED).permutation(rows.count_rows())

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from benchmarks.loading.floors import cut, name_file
-from recshuf.train.prefetch import compute_ahead
+from recshuf.train.loading import compute_ahead
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -19,9 +19,8 @@ from recshuf.records.provenance import find_origins
 from recshuf.system.buffers import BufferPool
 from recshuf.train.blocks import Part, append_seeds, choose_block
 from recshuf.train.documents import DocumentSource
-from recshuf.train.prefetch import Absence, close_at_exit, compute_ahead
+from recshuf.train.loading import Absence, close_at_exit, compute_ahead, list_bundles, restore_decoder
 from recshuf.train.schedule import Schedule
-from recshuf.train.selection import list_bundles, restore_decoder
 from recshuf.train.weights import SEQUENCE_STEPS, Mixture, Stretch
 
 if TYPE_CHECKING:
@@ -30,8 +29,8 @@ if TYPE_CHECKING:
     from recshuf.piles.groups import Groups
     from recshuf.train.blocks import Block, Transform
     from recshuf.train.documents import Packing
+    from recshuf.train.loading import Bundle, GroupSource
     from recshuf.train.schedule import Phase, Piece, Sharding
-    from recshuf.train.selection import Bundle, GroupSource
 
     MakeBlock = Callable[[pa.RecordBatch], Block]
 

@@ -17,7 +17,7 @@ from recshuf.piles.epochs import EpochOrder
 from recshuf.piles.groups import Groups
 from recshuf.records.provenance import pack_provenance, unpack_provenance
 from recshuf.train.loader import PileLoader
-from recshuf.train.selection import open_piles
+from recshuf.train.loading import open_piles
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -25,8 +25,7 @@ from recshuf.records.arrays import (
 )
 from recshuf.system.units import check_number
 from recshuf.train.best_fit import append, cut_lengths, fit, pack
-from recshuf.train.prefetch import compute_ahead
-from recshuf.train.selection import restore_decoder
+from recshuf.train.loading import compute_ahead, restore_decoder
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 
     from recshuf.piles.groups import Groups
     from recshuf.piles.kept.stored import StoredPiles
-    from recshuf.train.selection import Bundle, GroupSource
+    from recshuf.train.loading import Bundle, GroupSource
 
 Documents = Literal["cut", "whole"]
 DOC_IDS, POSITIONS = "doc_ids", "positions"

@@ -18,7 +18,7 @@ from recshuf.piles.groups import Regions
 from recshuf.piles.slices import JoinedRecords, RecordCodec
 from recshuf.records.digests import Digests, digest_records, sum_table
 from recshuf.system.buffers import allocate
-from recshuf.train.selection import restore_decoder
+from recshuf.train.loading import restore_decoder
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

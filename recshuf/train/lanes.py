@@ -16,7 +16,7 @@ import numpy as np
 
 from recshuf.records.arrays import has_offsets, view_offsets
 from recshuf.train.documents import lack_tokens
-from recshuf.train.selection import find_lane
+from recshuf.train.loading import find_lane
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from recshuf.piles.groups import Groups
     from recshuf.train.documents import TokenCounter
-    from recshuf.train.selection import GroupSource
+    from recshuf.train.loading import GroupSource
     from recshuf.train.weights import Mixture, RecordShares, Stretch
 
 

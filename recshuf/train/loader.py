@@ -17,9 +17,9 @@ from recshuf.train.batch_reader import BatchReader
 from recshuf.train.blocks import choose_block, iterate_rows
 from recshuf.train.documents import Packing
 from recshuf.train.filtering import FilteredPiles, check_filter
+from recshuf.train.loading import GroupSource, keep_regions, open_cache, open_piles
 from recshuf.train.packing import PackedLoader
 from recshuf.train.schedule import Sharding
-from recshuf.train.selection import GroupSource, keep_regions, open_cache, open_piles
 from recshuf.train.state import START, ResumableLoader
 from recshuf.train.weights import Weights
 

@@ -24,7 +24,7 @@ from recshuf.records.batch import concat_batches
 from recshuf.train.blocks import Part, choose_block
 from recshuf.train.documents import DocumentSource, StoredCounter, sum_lengths
 from recshuf.train.lanes import RecordLane, StoreMap, Stream, TokenLane, find_position, read_lanes
-from recshuf.train.prefetch import close_at_exit
+from recshuf.train.loading import close_at_exit
 from recshuf.train.weights import SEQUENCE_STEPS, Mixture, find_places, name_store
 
 if TYPE_CHECKING:

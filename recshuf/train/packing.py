@@ -35,7 +35,7 @@ from recshuf.system.units import show_call
 from recshuf.train.blocks import Part, choose_block
 from recshuf.train.documents import DOC_IDS, POSITIONS
 from recshuf.train.lanes import Position, RecordLane, Stream, find_position, read_lanes
-from recshuf.train.prefetch import close_at_exit
+from recshuf.train.loading import close_at_exit
 from recshuf.train.schedule import MOST_STEPS
 from recshuf.train.state import ResumableLoader
 from recshuf.train.weights import find_places

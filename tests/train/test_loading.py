@@ -7,7 +7,7 @@ from collections.abc import Generator
 
 import pytest
 
-from recshuf.train.prefetch import Absence, compute_ahead
+from recshuf.train.loading import Absence, compute_ahead
 
 HOURS = 10_000.0
 

@@ -76,7 +76,7 @@ def write_run(
     **options: Unpack[Options],
 ) -> str:
     """Return an HTML page about a finished `shuffle` with the same arguments; reads the files again."""
-    from recshuf.audit.reports.order_pages import report_run
+    from recshuf.audit.reports.pages import report_run
 
     with listen(progress) as listener:
         return report_run(done, make_job(inputs, output, options), listener)
@@ -160,7 +160,7 @@ def write_check(
     order = OrderJobs.of(data, options)
     jobs = order.make_check_jobs()
     from recshuf.audit.reports.html import check_libraries
-    from recshuf.audit.reports.order_pages import report_check
+    from recshuf.audit.reports.pages import report_check
 
     check_libraries()
     with listen(progress) as listener:
@@ -197,7 +197,7 @@ def picture(
     order = OrderJobs.of(data, options)
     job = order.make_picture_job()
     heading = title or ", ".join(order.data[:2]) + (", ..." if len(order.data) > 2 else "")
-    from recshuf.audit.reports.order_pages import picture_matching, picture_values
+    from recshuf.audit.reports.pages import picture_matching, picture_values
     from recshuf.audit.reports.picture import load_pillow
 
     load_pillow()

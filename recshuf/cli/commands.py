@@ -239,7 +239,7 @@ def _run_gallery(output: str | None, verbose: bool) -> None:  # noqa: ARG001 - `
     if output is None:
         raise UsageError("no folder; usage: recshuf gallery -o DIR")
     check_new_folder(output)
-    from recshuf.audit.reports.gallery import draw_row, render_gallery
+    from recshuf.audit.reports.pages import draw_row, render_gallery
 
     with make_new_folder(output) as folder:
         page = render_gallery(lambda name: say(f"drawing {name}"))

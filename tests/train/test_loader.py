@@ -19,7 +19,7 @@ from recshuf.piles.epochs import EpochOrder
 from recshuf.piles.slices import JoinedRecords
 from recshuf.system.buffers import allocate
 from recshuf.train import batch_reader as cutting
-from recshuf.train import prefetch as prefetching
+from recshuf.train import loading as prefetching
 from recshuf.train.loader import PileLoader
 from tests.support.effort import TRIES_ALL, examples
 from tests.support.order_statistics import permutation_chi_square

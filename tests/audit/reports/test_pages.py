@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from recshuf.audit.order.shufflers import METHODS
-from recshuf.audit.reports.gallery import ROW, draw_method, draw_row
+from recshuf.audit.reports.pages import ROW, draw_method, draw_row
 from recshuf.output.manifest import manifest_path
 from tests.conftest import Run
 
@@ -189,11 +189,11 @@ def test_the_command_writes_a_page_and_a_picture_into_a_new_folder_or_leaves_non
     tmp_path: Path, call: Run, monkeypatch: pytest.MonkeyPatch
 ):
     """Drawing all methods takes minutes."""
-    monkeypatch.setattr("recshuf.audit.reports.gallery.render_gallery", lambda say: "page")
-    monkeypatch.setattr("recshuf.audit.reports.gallery.draw_row", lambda: b"picture")
+    monkeypatch.setattr("recshuf.audit.reports.pages.render_gallery", lambda say: "page")
+    monkeypatch.setattr("recshuf.audit.reports.pages.draw_row", lambda: b"picture")
     assert call("gallery", "-o", tmp_path / "new").returncode == 0
     written = {path.name: path.read_bytes() for path in (tmp_path / "new").iterdir()}
     assert written == {"index.html": b"page", "row.png": b"picture"}
-    monkeypatch.setattr("recshuf.audit.reports.gallery.draw_row", None)
+    monkeypatch.setattr("recshuf.audit.reports.pages.draw_row", None)
     assert call("gallery", "-o", tmp_path / "other").returncode == 1
     assert [path.name for path in tmp_path.iterdir()] == ["new"]

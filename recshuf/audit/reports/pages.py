@@ -1,15 +1,15 @@
-"""Pictures of the order of records, of data alone or of inputs beside an output, and HTML pages about orders and runs."""
+"""Pictures of the order of records, of data alone or of inputs beside an output, and HTML pages about orders, runs and shufflers."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from recshuf.audit.order.battery import LIMIT
+from recshuf.audit.order.battery import LIMIT, run_battery
 from recshuf.audit.order.check import (
     MOST_LABELS,
     CheckReport,
@@ -20,12 +20,16 @@ from recshuf.audit.order.check import (
     sample_column,
 )
 from recshuf.audit.order.matching import Matching
+from recshuf.audit.order.shufflers import METHODS
 from recshuf.audit.reports.html import (
+    Cell,
+    Grid,
     Pictures,
     Row,
     Table,
     Text,
     draw_panels,
+    draw_square,
     render_page,
     show_deviations,
 )
@@ -36,9 +40,13 @@ from recshuf.output.manifest import manifest_path
 from recshuf.system.units import count_of, format_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from numpy.typing import NDArray
+
+    from recshuf.audit.order.battery import Score
     from recshuf.audit.order.matching import BottomKSample
+    from recshuf.audit.order.shufflers import Method
     from recshuf.audit.reports.html import Part
     from recshuf.audit.reports.picture import Key
     from recshuf.job.job import Job
@@ -52,6 +60,19 @@ _MANY = 10_000_000
 """From here figures are in millions, so that the table fits a phone."""
 _MAX_FILES = 50
 """A longer table of files is folded."""
+_DRAWN = 100_000
+"""Records in each picture of the gallery."""
+_SEED = 7
+_FILE_COUNT = 100
+_SIDE = 128
+_ROW_SIDE = 256
+ROW: Mapping[str, tuple[str, Mapping[str, float]]] = {
+    "one buffer, 10 %": ("one buffer", {"ratio": 0.1}),
+    "uneven interleave": ("parallel interleave, uneven shards", {"shard_count": 8, "parallel_reads": 8}),
+    "two-stage sharding": ("two-stage sharding", {"shard_count": 8, "parallel_reads": 8}),
+    "exact: two passes": ("two passes", {}),
+}
+"""The methods of `draw_row` and their settings, by title."""
 
 
 def draw_matching(matching: Matching) -> list[Panel]:
@@ -235,3 +256,108 @@ def _tabulate_files(heading: str, files: Sequence[FileReport]) -> Table:
     )
     summary = count_of(len(rows), "file") if len(rows) > _MAX_FILES else ""
     return Table(heading, ("file", "records", "size"), rows, summary, has_numbers=True, names_files=True)
+
+
+# The gallery
+
+
+class Drawing(NamedTuple):
+    """A method's order under some settings, and its scores."""
+
+    name: str
+    order: NDArray[np.int64]
+    scores: Sequence[Score]
+
+    @property
+    def farthest(self) -> Score:
+        return max(self.scores, key=lambda score: abs(score.z))
+
+    def make_panel(self, title: str = "", note: str = "") -> Panel:
+        return Panel(title, self.order / (self.order.size - 1), self.order.size, note)
+
+
+def render_gallery(say: Callable[[str], object], count: int = _DRAWN) -> str:
+    """Return the page; `say` is called with the name of each method before it is drawn."""
+    grids = []
+    for name, method in METHODS.items():
+        say(name)
+        grids.append(draw_method(name, method, count))
+    notes = (
+        (
+            f"{count:,} records, as if from {_FILE_COUNT} files of one size, are laid along a Hilbert curve in the order that "
+            "a method gives them; dark ones come from the beginning of the data, light ones from the end. Noise is good."
+        ),
+        (
+            f"Below each picture: how many of the statistics of recshuf check are more than {LIMIT:g} deviations away from those "
+            "of a uniformly random order, and how many deviations the farthest one is away."
+        ),
+    )
+    return render_page("How shufflers shuffle", grids, notes)
+
+
+def draw_row(count: int = _DRAWN) -> bytes:
+    """Return the methods of `ROW` side by side, with their farthest scores, as a PNG."""
+    panels = []
+    for title, (name, settings) in ROW.items():
+        drawn = _apply_method(METHODS[name], settings, count)
+        farthest = drawn.farthest
+        panels.append(drawn.make_panel(title, f"{show_deviations(farthest.z)} ({farthest.name})"))
+    title = f"Four shufflers, {count:,} records; below each, the statistic that is most deviations off: random within {LIMIT:g}"
+    return encode_png(draw_picture(panels, Ramp(), title, _ROW_SIDE))
+
+
+def draw_method(name: str, method: Method, count: int) -> Grid:
+    """Return the pictures of a method under all settings to compare."""
+    axes: list[dict[str, dict[str, float]]] = [{"": {}}, {"": {}}]
+    axes += [
+        {_name_setting(axis, value): {axis: value} for value in values}
+        for axis, values in method.axes.items()
+    ]
+    row_axis, column_axis = axes[-2:]
+    drawings = [
+        [_apply_method(method, row | column, count) for column in column_axis.values()]
+        for row in row_axis.values()
+    ]
+    return Grid(
+        heading=name,
+        text=method.sentence,
+        source=method.source,
+        columns=tuple(column_axis),
+        rows=tuple(
+            (row, tuple(map(_draw_cell, drawn))) for row, drawn in zip(row_axis, drawings, strict=True)
+        ),
+        figures=_list_scores(name, [drawing for drawn in drawings for drawing in drawn]),
+    )
+
+
+def _apply_method(method: Method, settings: Mapping[str, float], count: int) -> Drawing:
+    order = method.shuffle(count, _SEED, **settings)
+    sizes = np.bincount(np.arange(count) * _FILE_COUNT // count).tolist()
+    name = ", ".join(_name_setting(*setting) for setting in settings.items())
+    return Drawing(name or "as it is", order, run_battery(order, sizes))
+
+
+def _draw_cell(drawing: Drawing) -> Cell:
+    count = sum(score.is_flagged for score in drawing.scores)
+    lines = [f"{count or 'none'} of {len(drawing.scores)}"]
+    lines += [drawing.farthest.name, show_deviations(drawing.farthest.z)] if count else []
+    alt = f"order of the records, {drawing.name}: {' '.join(lines)}"
+    return Cell(draw_square(drawing.make_panel(), Ramp(), alt, _SIDE), tuple(lines), bool(count))
+
+
+def _list_scores(heading: str, drawings: Sequence[Drawing]) -> Table:
+    rows = []
+    for drawing in drawings:
+        shown = (f"{score.name}\N{NO-BREAK SPACE}{show_deviations(score.z)}" for score in drawing.scores)
+        rows.append(Row((drawing.name, ", ".join(shown))))
+    columns = "settings", "deviations of all statistics"
+    return Table(f"{heading}: deviations", columns, tuple(rows), "all deviations")
+
+
+def _name_setting(axis: str, value: float) -> str:
+    """Return a setting in words.
+
+    >>> _name_setting("shard_count", 8)
+    'shard count 8'
+    """
+    return f"{axis.replace('_', ' ')} {value:g}"

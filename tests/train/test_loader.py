@@ -19,7 +19,7 @@ from recshuf.piles.epochs import EpochOrder
 from recshuf.piles.slices import JoinedRecords
 from recshuf.system.buffers import allocate
 from recshuf.train import batch_reader as cutting
-from recshuf.train import loading as prefetching
+from recshuf.train import loading
 from recshuf.train.loader import PileLoader
 from tests.support.effort import TRIES_ALL, examples
 from tests.support.order_statistics import permutation_chi_square
@@ -332,7 +332,7 @@ def fail_at_the_first(loader: PileLoader) -> None:
 
 
 def test_threads_end_with_the_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prefetching, "LEAST_AWAY", 0)
+    monkeypatch.setattr(loading, "LEAST_AWAY", 0)
     monkeypatch.setattr(cutting, "BUNDLE_BYTES", 0)
     loader = PileLoader(small_store(), 8, prefetch=3)
     for _ in loader:
@@ -365,7 +365,7 @@ class BadPiles(FakePiles):
 def test_an_error_of_a_reader_reaches_the_consumer_in_its_place(
     prefetch: int, least_away: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prefetching, "LEAST_AWAY", least_away)
+    monkeypatch.setattr(loading, "LEAST_AWAY", least_away)
     monkeypatch.setattr(cutting, "BUNDLE_BYTES", 0)
     loader = PileLoader(BadPiles({"a": [60]}, 3), 1, prefetch=prefetch)
     expected = [batch["id"].tolist() for batch in PileLoader(FakePiles({"a": [60]}, 3), 1)]

@@ -106,9 +106,9 @@ class Regions(ABC):
         if loaded != self.digest(cells):
             raise self.blame(cells)
 
-    def load(self, cells: Cells) -> Records:
+    def load(self, cells: Cells, memory: Allocate = allocate) -> Records:
         """Return the records of cells that have some as `pack` does, compared with those that were written."""
-        packed = self.pack(cells)
+        packed = self.pack(cells, memory)
         if packed is None:
             raise self.blame(cells)
         records = packed.join()

@@ -16,7 +16,7 @@ from recshuf.errors import UsageError
 from recshuf.formats.stored import ID, Selection
 from recshuf.piles.groups import Regions
 from recshuf.piles.slices import JoinedRecords, RecordCodec
-from recshuf.records.digests import Digests, digest_records, sum_table
+from recshuf.records.digests import Digests, sum_table
 from recshuf.system.buffers import allocate
 from recshuf.train.loading import restore_decoder
 
@@ -103,10 +103,7 @@ class FilteredPiles(Regions):
 
     def _load(self, cells: Cells, memory: Allocate = allocate) -> tuple[Records, NDArray[np.intp]]:
         """Return all records of some cells, compared with those that were written, and the rows of those that are kept."""
-        packed = self.inner.pack(cells, memory)
-        assert packed is not None  # noqa: S101 - they have records
-        records = packed.join()
-        self.inner.check(cells, digest_records(records))
+        records = self.inner.load(cells, memory)
         return records, np.flatnonzero(self._evaluate(self._select().make_table(records.batch)))
 
     def _evaluate(self, records: pa.RecordBatch) -> NDArray[np.bool_]:

@@ -17,7 +17,7 @@ from recshuf.train.batch_reader import BatchReader
 from recshuf.train.blocks import choose_block, iterate_rows
 from recshuf.train.documents import Packing
 from recshuf.train.filtering import FilteredPiles, check_filter
-from recshuf.train.loading import GroupSource, keep_regions, open_cache, open_piles
+from recshuf.train.loading import GroupSource, open_cache, open_piles
 from recshuf.train.packing import PackedLoader
 from recshuf.train.schedule import Sharding
 from recshuf.train.state import START, ResumableLoader
@@ -159,7 +159,8 @@ class PileLoader(ResumableLoader):
                 if is_mine:
                     cleanup.callback(piles.close)
                 if regions is not None:
-                    keep_regions(piles, regions, mix)
+                    regions.hold(mix * int(piles.byte_counts.max(axis=1, initial=0).sum()))  # a group
+                    piles.use_cache(regions)
                 if self._is_filtered:
                     piles = cast("StoredPiles", FilteredPiles(piles, filter))
                 own = piles.seed if seed is None else seed

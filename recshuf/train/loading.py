@@ -75,12 +75,6 @@ def open_cache(place: Any, most_bytes: Any) -> RegionCache | None:
     return RegionCache(place, None if most_bytes is None else check_size("cache_bytes", most_bytes, least=1))
 
 
-def keep_regions(piles: StoredPiles, cache: RegionCache, mix: int) -> None:
-    """Have the regions of a store kept in a cache, which must have room for a group."""
-    cache.hold(mix * int(piles.byte_counts.max(axis=1, initial=0).sum()))
-    piles.use_cache(cache)
-
-
 def restore_decoder(piles: StoredPiles) -> Decoder:
     """Return the decoder from native records, without provenance, to table form."""
     inputs = [InputSummary(name, None, None, False, None) for name in piles.sources]

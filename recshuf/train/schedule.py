@@ -236,16 +236,12 @@ class Schedule:
         if self._tail_steps or self._last_rows:
             tail, batch = self._tail(), self._sharding.batch
             last = tail.cut(self._tail_steps * batch, tail.num_rows)
-            missing = -self._last_rows % self._divisor
+            # With lanes, the last batch has one size for every number of ranks.
+            missing = -self._last_rows % max(self._sharding.lanes, self._sharding.world_size)
             padded, has_repeats = Spans.join([last, tail.repeat(missing)]), missing > 0
             phases += [Phase(self._tail_steps, (self._share(tail, batch),), has_repeats)]
             phases += [Phase(int(self._last_rows > 0), (self._share(padded, padded.num_rows),), has_repeats)]
         return tuple(phase for phase in phases if phase.steps)
-
-    @property
-    def _divisor(self) -> int:
-        """What the size of the last batch is a multiple of: with lanes, the same for every number of ranks."""
-        return max(self._sharding.lanes, self._sharding.world_size)
 
     def starting_at(self, step: int) -> list[tuple[Phase, int]]:
         """Return the phases from a step on, each with the first of its own steps to take."""

@@ -105,9 +105,29 @@ class ResumableLoader(ABC):
 
     def find_position(self, state: Any) -> tuple[int, int]:
         """Return epoch and step of a state, if it is of these batches; see `load_state_dict`."""
-        numbers = [state.get(name) if isinstance(state, Mapping) else None for name in _POSITION]
-        epoch, step = (number if type(number) is int else 0 for number in numbers)
-        return find_position(self.describe(epoch, step), state)
+        state = state if isinstance(state, Mapping) else {}
+        epoch, step = (number if type(number := state.get(name)) is int else 0 for name in _POSITION)
+        mine = self.describe(epoch, step)
+        given = {name: value for name, value in _OF_PACKED.items() if name in mine or name in state}
+        added = {name: mine[name] for name in _ADDED if name in mine}
+        mine, state = {**given, **mine}, {**given, **added, **state}
+        for name, here in mine.items():
+            if name not in state:
+                remedy = f"leave out {name}" if name in _PARTS else "give what state_dict returned"
+                raise UsageError(f"load_state_dict: no {name!r} in the state; {remedy}")
+            theirs = state[name]
+            if name not in _POSITION and (here != theirs or type(here) is not type(theirs)):
+                remedy = _REMEDIES.get(name, f"make the loader with {name}={theirs!r}")
+                raise UsageError(
+                    f"load_state_dict: {name!r} is {theirs!r} in the state and {here!r} here; {remedy}"
+                )
+        if unknown := [name for name in state if name not in mine]:
+            raise UsageError(
+                f"load_state_dict: the state has {', '.join(map(repr, unknown))}, which this loader has not; load it into a "
+                "loader like the one that saved it"
+            )
+        epoch = check_number("epoch", state["epoch"], MAX_EPOCH)
+        return epoch, check_number("step", state["step"], MOST_STEPS)
 
     def seek(self, epoch: int, step: int) -> None:
         """Choose the epoch of the next iteration, and how many of its global batches to skip. Nothing is read.
@@ -156,27 +176,3 @@ _ADDED = ("sets",)
 """Fields that states of earlier versions lack."""
 _OF_PACKED = {"eos": None, "documents": "cut", "pad": None}
 """Fields that a state has only with other values than these."""
-
-
-def find_position(mine: Mapping[str, Any], state: Any) -> tuple[int, int]:
-    """Return epoch and step of another state, which must be of the batches of mine."""
-    if isinstance(state, Mapping):
-        given = {name: value for name, value in _OF_PACKED.items() if name in mine or name in state}
-        added = {name: mine[name] for name in _ADDED if name in mine}
-        mine, state = {**given, **mine}, {**given, **added, **state}
-    for name, here in mine.items():
-        if not isinstance(state, Mapping) or name not in state:
-            remedy = f"leave out {name}" if name in _PARTS else "give what state_dict returned"
-            raise UsageError(f"load_state_dict: no {name!r} in the state; {remedy}")
-        theirs = state[name]
-        if name not in _POSITION and (here != theirs or type(here) is not type(theirs)):
-            remedy = _REMEDIES.get(name, f"make the loader with {name}={theirs!r}")
-            raise UsageError(
-                f"load_state_dict: {name!r} is {theirs!r} in the state and {here!r} here; {remedy}"
-            )
-    if unknown := [name for name in state if name not in mine]:
-        raise UsageError(
-            f"load_state_dict: the state has {', '.join(map(repr, unknown))}, which this loader has not; load it into a "
-            "loader like the one that saved it"
-        )
-    return check_number("epoch", state["epoch"], MAX_EPOCH), check_number("step", state["step"], MOST_STEPS)

@@ -14,12 +14,12 @@ import pytest
 from recshuf.errors import UsageError
 from recshuf.loader import MixLoader
 from recshuf.train.loader import PileLoader
-from recshuf.train.state import find_position
 from tests.support.stores.fake_piles import FakePiles
 from tests.support.stores.token_documents import make_documents, make_store
 
 STORE = FakePiles({"a": [2000]}, 8, snapshot=17)
-STATE = PileLoader(STORE, 512, lanes=4, epoch=2).state_dict() | {"step": 1}
+LOADER = PileLoader(STORE, 512, lanes=4, epoch=2)
+STATE = LOADER.state_dict() | {"step": 1}
 
 
 def make_loader(
@@ -113,7 +113,7 @@ REFUSED: list[tuple[Any, str]] = [
 @pytest.mark.parametrize(("state", "message"), REFUSED)
 def test_another_state_is_refused_by_the_name_of_what_differs(state: Any, message: str) -> None:
     with pytest.raises(UsageError, match=f"^{message}"):
-        find_position(STATE, state)
+        LOADER.find_position(state)
 
 
 OTHERS: list[tuple[str, dict[str, Any], str]] = [

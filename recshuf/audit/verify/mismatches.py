@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -77,8 +77,7 @@ def _find_buckets(hashes: NDArray[np.uint64]) -> NDArray[np.intp]:
     return (hashes[:, 0] >> np.uint64(52)).astype(np.intp)
 
 
-@dataclass(frozen=True, slots=True)
-class Mismatch:
+class Mismatch(NamedTuple):
     """The first of equal records that are missing or extra."""
 
     file: int
@@ -107,19 +106,18 @@ class Mismatches:
         return Mismatches(max(0, self.missing - count), self.extra + surplus, (), self.first_extra)
 
 
-@dataclass(frozen=True, slots=True)
-class _Entries:
+class _Entries(NamedTuple):
     """Hashes with counts: arrays of shape ``(n,)``."""
 
     first: NDArray[np.uint64]
     second: NDArray[np.uint64]
     location: NDArray[np.uint64]
     """Of the first record with the hash: its provenance, with the set in the highest bit."""
-    count: NDArray[np.int64]
+    counts: NDArray[np.int64]
     """Number of records with the hash; negative for the output."""
 
     def take(self, index: NDArray[np.intp]) -> _Entries:
-        return _Entries(self.first[index], self.second[index], self.location[index], self.count[index])
+        return _Entries(self.first[index], self.second[index], self.location[index], self.counts[index])
 
     def sort(self) -> tuple[_Entries, NDArray[np.intp]]:
         """Return the entries sorted by hash and location, and the index at which each hash begins."""
@@ -201,7 +199,7 @@ class Search:
     ) -> None:
         entries, starts = _Entries(hashes[:, 0], hashes[:, 1], location, counts).sort()
         # Equal records of a batch are kept as one with its count: a million of them take no more than one.
-        firsts, counts = entries.take(starts), np.add.reduceat(entries.count, starts)
+        firsts, counts = entries.take(starts), np.add.reduceat(entries.counts, starts)
         self._store.add(origin, firsts.first, (firsts.second, firsts.location, counts))
 
     def run(self) -> Mismatches:
@@ -209,7 +207,7 @@ class Search:
         named: list[list[Mismatch]] = [[], []]
         for first, (second, location, count) in self._store.read_piles():
             entries, starts = _Entries(first, second, location, count.view(np.int64)).sort()
-            net = np.add.reduceat(entries.count, starts)
+            net = np.add.reduceat(entries.counts, starts)
             more = (net + _HALF) >> _MORE_SHIFT
             net -= more << _MORE_SHIFT
             for set_index, surplus in ((INPUTS, net), (OUTPUT, -net - more)):
@@ -238,4 +236,4 @@ def _keep_first(
     first = np.argsort(locations)[:_MOST_NAMED]
     columns = (*unpack_provenance(locations[first] & _BELOW_SET), copies[first])
     mismatches = [*known, *map(Mismatch, *(column.tolist() for column in columns))]
-    return sorted(mismatches, key=lambda mismatch: (mismatch.file, mismatch.row))[:_MOST_NAMED]
+    return sorted(mismatches)[:_MOST_NAMED]

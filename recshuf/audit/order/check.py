@@ -21,9 +21,10 @@ from recshuf.audit.order.battery import MIN_RECORDS, Score, combine_scores, run_
 from recshuf.audit.order.matching import (
     BottomKSample,
     Matching,
-    ProvenanceReader,
     invert,
+    match_provenance,
     match_records,
+    read_provenance,
     sort_randomly,
 )
 from recshuf.audit.verify.comparison import open_comparison, open_inputs, open_stores, open_tables
@@ -158,15 +159,14 @@ def _match_by_provenance(job: Job, progress: Progress) -> Matching:
     reader = open_tables(job, progress, (FILE_COLUMN, ROW_COLUMN))
 
     def match() -> Matching:
-        sample, provenance = BottomKSample.within(job.memory_bytes), ProvenanceReader()
+        sample = BottomKSample.within(job.memory_bytes)
 
         def visit(table: pa.RecordBatch, file: int, first_row: int) -> None:
-            values, priorities = provenance.read(table)
-            sample.add(pa.array(values), priorities, file, first_row)
+            sample.add(*read_provenance(table), file, first_row)
 
         reader.read_tables(visit)
         check_unchanged(reader.record_set.files)
-        return provenance.match_records(sample, job.inputs[0])
+        return match_provenance(sample, job.inputs[0])
 
     return reader.record_set.try_prefix(match)
 

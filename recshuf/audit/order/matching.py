@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +19,6 @@ from recshuf.errors import InputError, UsageError
 from recshuf.records.hashing import hash_rows
 from recshuf.records.provenance import (
     FILE_COLUMN,
-    MAX_INPUTS,
     MAX_ROWS,
     ROW_COLUMN,
     pack_provenance,
@@ -172,7 +171,7 @@ def match_records(
     matched = input_of[input_of >= 0]
     _, numbers, counts = np.unique(present, return_inverse=True, return_counts=True)
     return Matching(
-        order=rank(matched),
+        order=invert(np.argsort(matched)),
         file_sizes=np.bincount(before.files[matched], minlength=file_count).tolist(),
         records=output.records,
         share=0.5**level,
@@ -186,15 +185,6 @@ def sort_randomly(values: NDArray[np.int64 | np.uint64], rng: np.random.Generato
     return np.lexsort((rng.random(len(values)), values))
 
 
-def rank(values: NDArray[Any]) -> NDArray[np.int64]:
-    """Return the rank of each value among values that all differ.
-
-    >>> rank(np.array([7, 0, 5]))
-    array([2, 0, 1])
-    """
-    return invert(np.argsort(values))
-
-
 def invert(permutation: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the inverse of a permutation.
 
@@ -206,52 +196,35 @@ def invert(permutation: NDArray[np.int64]) -> NDArray[np.int64]:
     return inverse
 
 
-class ProvenanceReader:
-    """Reads the columns of provenance as one number per record; many threads may read.
+def read_provenance(table: pa.RecordBatch) -> tuple[pa.StructArray, NDArray[np.uint64]]:
+    """Return file and row of each record, and a priority that is a hash of both, the same in every output."""
+    origins = pa.StructArray.from_arrays(_find_columns(table), ["file", "row"])
+    hashes = hash_rows(pa.RecordBatch.from_struct_array(origins), _KEY, is_converted=True)
+    return origins, np.ascontiguousarray(hashes[:, 0])
 
-    A file's index is the order in which its name is first read, which depends on the threads.
+
+def match_provenance(sample: BottomKSample, output: str) -> Matching:
+    """Return the order of records by a sample of what `read_provenance` returned, input files ordered by name.
+
+    Errors name the `output`.
     """
-
-    def __init__(self) -> None:
-        self._codes: dict[str, int] = {}
-        self._lock = threading.Lock()
-
-    def read(self, table: pa.RecordBatch) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-        """Return the provenance of each record and a priority that is a hash of it, shape ``(n,)`` each."""
-        names, rows = _find_columns(table)
-        encoded = names.dictionary_encode()
-        files = [str(name) for name in encoded.dictionary.to_pylist()]
-        index = encoded.indices.to_numpy()
-        codes = np.array(self._encode(files), np.uint64)[index]
-        # The same in every output.
-        hashes = hash_rows(
-            pa.RecordBatch.from_arrays([names, rows], ["file", "row"]), _KEY, is_converted=True
+    origins = sample.take().values
+    names, rows = origins.field("file").dictionary_encode(), origins.field("row").to_numpy()
+    by_name = pc.array_sort_indices(names.dictionary).to_numpy()
+    files = invert(by_name)[names.indices.to_numpy()]
+    ordered = np.lexsort((rows, files))
+    repeated = np.flatnonzero((np.diff(files[ordered]) == 0) & (np.diff(rows[ordered]) == 0))
+    if len(repeated):
+        origin = origins[int(ordered[repeated[0]])].as_py()
+        raise InputError(
+            output,
+            f"row {origin['row']} of {origin['file']} is there more than once",
+            remedy="name each shuffle by itself, or give --against INPUT..., which compares contents",
         )
-        return pack_provenance(codes, rows.to_numpy()), np.ascontiguousarray(hashes[:, 0])
-
-    def _encode(self, names: list[str]) -> list[int]:
-        with self._lock:
-            codes = [self._codes.setdefault(name, len(self._codes)) for name in names]
-        if len(self._codes) > MAX_INPUTS:
-            raise UsageError(f"column {FILE_COLUMN!r} names more than {MAX_INPUTS:,} files; {_REMEDY}")
-        return codes
-
-    def match_records(self, sample: BottomKSample, output: str) -> Matching:
-        """Return the order of records by a sample of what `read` returned, input files ordered by name.
-
-        Errors name the `output`.
-        """
-        codes, rows = unpack_provenance(sample.take().values.to_numpy())
-        names = sorted(self._codes)
-        files = invert(np.array([self._codes[name] for name in names], np.int64))[codes]
-        provenance = pack_provenance(files, rows)
-        order = rank(provenance)
-        _check_unique(provenance, order, names, output)
-        sizes = np.bincount(files, minlength=len(names)).tolist()
-        return Matching(order, sizes, sample.records, share=0.5**sample.level)
+    return Matching(invert(ordered), np.bincount(files).tolist(), sample.records, 0.5**sample.level)
 
 
-def _find_columns(table: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
+def _find_columns(table: pa.RecordBatch) -> list[pa.Array]:
     """Return file names as text, and row numbers."""
     known = table.schema.names
     for name in (FILE_COLUMN, ROW_COLUMN):
@@ -268,19 +241,4 @@ def _find_columns(table: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
     bounds = pc.min_max(rows)
     if len(rows) and not 0 <= bounds["min"].as_py() <= bounds["max"].as_py() < MAX_ROWS:
         raise UsageError(f"column {ROW_COLUMN!r} holds a value that is not a row number; {_REMEDY}")
-    return names, rows.cast(pa.int64())
-
-
-def _check_unique(
-    provenance: NDArray[np.uint64], order: NDArray[np.int64], names: list[str], output: str
-) -> None:
-    ordered = np.empty_like(provenance)
-    ordered[order] = provenance
-    repeated = np.flatnonzero(ordered[1:] == ordered[:-1])
-    if len(repeated):
-        file, row = (int(numbers[0]) for numbers in unpack_provenance(ordered[repeated[:1]]))
-        raise InputError(
-            output,
-            f"row {row} of {names[file]} is there more than once",
-            remedy="name each shuffle by itself, or give --against INPUT..., which compares contents",
-        )
+    return [names, rows.cast(pa.int64())]

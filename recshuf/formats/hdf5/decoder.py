@@ -219,7 +219,7 @@ class RowDecoder(TableDecoder):
         self._columns = columns
         self._forms = [_find_column_form(column) for column in columns]
         self._tree = _grow_tree([column.name.split("/") for column in columns])
-        super().__init__(pa.schema(list(_join_forms(self._tree, self._forms))))
+        super().__init__(pa.schema(_join_types(self._tree, self._forms)))
 
     def observe(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> None:
         for column, form, rows in zip(self._columns, self._forms, batch.columns, strict=True):
@@ -286,7 +286,7 @@ def _make_packed(tid: h5t.TypeID, name: str) -> Form:
     }
     tree = _grow_tree([member.path for member in members])
     stored = [member.path for member in (*packer.fixed, *packer.variable)]
-    kind = pa.struct(list(_join_forms(tree, [forms[member.path] for member in members])))
+    kind = _join_types(tree, [forms[member.path] for member in members])
 
     def decode(rows: pa.Array) -> pa.Array:
         fixed, variable = packer.split(rows)
@@ -310,13 +310,9 @@ def _grow_tree(paths: Sequence[Sequence[str]]) -> _Tree:
     return root
 
 
-def _join_forms(tree: _Tree, forms: Sequence[Form]) -> list[pa.Field]:
-    return [
-        pa.field(
-            name, pa.struct(_join_forms(node, forms)) if isinstance(node, dict) else forms[node].arrow_type
-        )
-        for name, node in tree.items()
-    ]
+def _join_types(tree: _Tree, forms: Sequence[Form]) -> pa.StructType:
+    empty = [pa.nulls(0, form.arrow_type) for form in forms]
+    return pa.StructArray.from_arrays(_join_arrays(tree, empty), names=list(tree)).type
 
 
 def _join_arrays(tree: _Tree, arrays: Sequence[pa.Array]) -> list[pa.Array]:

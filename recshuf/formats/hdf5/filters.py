@@ -202,9 +202,8 @@ class Pipeline:
         for place, code in enumerate(self.codes):
             if code == h5z.FILTER_SHUFFLE:
                 stored = chunk.reshape(-1, self.item_bytes).T.tobytes()
-            elif (
-                code == h5z.FILTER_DEFLATE
-            ):  # at 1 it can be larger by a tenth than zlib's; 2 takes the same time
+            elif code == h5z.FILTER_DEFLATE:
+                # At 1 it can be larger by a tenth than zlib's; 2 takes the same time.
                 stored = deflate.zlib_compress(stored, max(self.level, 2) if self.level else 0)
             elif code == ZSTD_FILTER:
                 stored = zstandard.ZstdCompressor(self.level).compress(stored)
@@ -220,14 +219,13 @@ class Pipeline:
         """Return a chunk as an array of its shape, bytes on the last axis; None if HDF5 should report the error."""
         codes = [code for index, code in enumerate(self.codes) if not mask >> index & 1]
         plain = stored
-        for place, code in reversed(list(enumerate(codes))):
+        for code in reversed(codes):
             if code == h5z.FILTER_FLETCHER32:
                 plain, checksum = memoryview(plain)[:-CHECKSUM_BYTES], memoryview(plain)[-CHECKSUM_BYTES:]
                 if make_checksum(plain) != checksum:
                     return None
             elif code != h5z.FILTER_SHUFFLE:
-                size = self.chunk_bytes + CHECKSUM_BYTES * codes[:place].count(h5z.FILTER_FLETCHER32)
-                unpacked = _DECODERS[code](plain, size)
+                unpacked = _DECODERS[code](plain, self.chunk_bytes)
                 if unpacked is None:
                     return None
                 plain = unpacked
@@ -248,14 +246,12 @@ def find_pipeline(dataset: h5d.DatasetID, item_bytes: int) -> Pipeline | None:
     filters = list_filters(dataset.get_create_plist())
     codes = tuple(code for code, _, _, _ in filters)
     is_doubled = len(set(codes)) < len(codes) or len(_COMPRESSIONS.intersection(codes)) > 1
-    if is_doubled or h5z.FILTER_SHUFFLE in codes[1:]:
+    if is_doubled or h5z.FILTER_SHUFFLE in codes[1:] or h5z.FILTER_FLETCHER32 in codes[:-1]:
         return None
     if not all(_is_usual(code, values, item_bytes) for code, _, values, _ in filters):
         return None
-    levels = [
-        _find_level(values) for code, _, values, _ in filters if code in (h5z.FILTER_DEFLATE, ZSTD_FILTER)
-    ]
-    return Pipeline(codes, levels[0] if levels else 0, item_bytes, chunk)
+    levels = (_find_level(each[2]) for each in filters if each[0] in (h5z.FILTER_DEFLATE, ZSTD_FILTER))
+    return Pipeline(codes, next(levels, 0), item_bytes, chunk)
 
 
 def _is_usual(code: int, values: tuple[int, ...], item_bytes: int) -> bool:
@@ -371,11 +367,7 @@ class ChunkReader:
         taken = chunk[
             tuple(slice(a - start, b - start) for a, b, start in zip(low, high, offset, strict=True))
         ]
-        if taken.strides[-1] == 1:
-            target[...] = taken
-            return
-        for index in range(self._item_bytes):  # shuffled: a plane of first bytes, one of second bytes...
-            target[..., index] = taken[..., index]
+        target[...] = taken
 
     def _load(self, offset: _Offset) -> _Bytes | None:
         """Return a chunk, its bytes on the last axis; None if only HDF5 can read it."""

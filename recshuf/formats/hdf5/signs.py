@@ -77,11 +77,9 @@ def refuse_parts(contents: Contents, records: Sequence[str]) -> None:
     _refuse_axes(contents, records, records)
     samples = [family for family in _find_families(contents) if family.is_sure]
     lengths = {path: shape[0] for path, shape in contents.shapes.items()}
-    counts = set()
-    for count, paths in ((len(family.paths), family.paths) for family in samples):
-        # A dataset with a row for each member says nothing about the rows of the members, if none or all of these are as long.
-        if len({lengths[path] == count for path in paths}) == 1:
-            counts.add(count)
+    # A dataset with a row for each member says nothing about the rows of the members, if none or all of these are as long.
+    pairs = ((len(family.paths), family.paths) for family in samples)
+    counts = {count for count, paths in pairs if len({lengths[path] == count for path in paths}) == 1}
     members = {*_list_members(samples)}
     if samples and all(path in members or lengths[path] in counts for path in records):
         _refuse_samples(contents, samples)

@@ -168,13 +168,8 @@ def name_type(tid: h5t.TypeID) -> str:
     """Return the name of a type for messages about types that differ."""
     if isinstance(tid, h5t.TypeStringID) and not tid.is_variable_str():
         return f"{'UTF-8' if tid.get_cset() else 'ASCII'} text of {tid.get_size()} bytes"
-    if isinstance(tid, h5t.TypeFloatID) and find_dtype(tid) is None:
-        return _name_float(tid)
-    return describe_type(tid)
-
-
-def _name_float(tid: h5t.TypeFloatID) -> str:
-    """Return the name of a type that NumPy lacks."""
+    if not isinstance(tid, h5t.TypeFloatID) or find_dtype(tid) is not None:
+        return describe_type(tid)
     _, _, exponent_bits, _, fraction_bits = tid.get_fields()
     bits, bias = 8 * tid.get_size(), tid.get_ebias()
     if (bits, exponent_bits, fraction_bits, bias) == _BFLOAT16:

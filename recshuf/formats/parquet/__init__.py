@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from recshuf.interfaces import Format, FormatOption, Traits
+from recshuf.interfaces import Format, FormatOption, TableDecoder, Traits
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,8 +75,6 @@ class ParquetFormat(Format):
         return replace(layout, schema=widen_indices(layout.schema))
 
     def restore_decoder(self, stored: StoredInputs) -> Decoder:
-        from recshuf.interfaces import TableDecoder
-
         return TableDecoder(stored.schema)
 
 

@@ -280,9 +280,10 @@ def _with_categories(plan: WritePlan, categories: dict[int, pa.Array]) -> WriteP
 
 def _list_paths(schema: pa.Schema, *, keeps_list_names: bool) -> list[list[str]]:
     """Return the paths of the Parquet columns of each column; `ConversionError` if Parquet lacks a type."""
-    stream = pa.BufferOutputStream()
     try:
-        with pq.ParquetWriter(stream, schema, use_compliant_nested_type=not keeps_list_names):
+        with pq.ParquetWriter(
+            pa.MockOutputStream(), schema, use_compliant_nested_type=not keeps_list_names
+        ) as writer:
             pass
     except (pa.ArrowException, OSError, ValueError) as error:
         for field in schema if len(schema) > 1 else ():
@@ -290,19 +291,17 @@ def _list_paths(schema: pa.Schema, *, keeps_list_names: bool) -> list[list[str]]
         name, kind = (schema.names[0], schema.types[0]) if len(schema) == 1 else ("", "of this schema")
         problem = f"Parquet cannot hold type {kind}: {' '.join(str(error).split())[:200].rstrip('.')}"
         raise ConversionError(name, problem, remedy="leave the field out or convert it first") from error
-    stored = pq.ParquetFile(pa.BufferReader(stream.getvalue())).schema
+    stored = writer.writer.metadata.schema
     paths = (stored.column(leaf).path for leaf in itertools.count())
     return [[next(paths) for _ in leaf_types(field.type)] for field in schema]
 
 
 def _trial(table: pa.Table, *, use_dictionary: bool = False) -> list[pq.ColumnChunkMetaData]:
-    """Return the column chunks of a table written to memory without compression."""
-    stream = pa.BufferOutputStream()
-    with pq.ParquetWriter(
-        stream, table.schema, compression="none", use_dictionary=use_dictionary, write_statistics=False
-    ) as writer:
+    """Return the column chunks of a table written without compression, to nowhere."""
+    options = {"compression": "none", "use_dictionary": use_dictionary, "write_statistics": False}
+    with pq.ParquetWriter(pa.MockOutputStream(), table.schema, **options) as writer:
         writer.write_table(table)
-    metadata = pq.read_metadata(pa.BufferReader(stream.getvalue()))
+    metadata = writer.writer.metadata
     return [metadata.row_group(0).column(leaf) for leaf in range(metadata.num_columns)]
 
 

@@ -38,15 +38,16 @@ pytest.register_assert_rewrite("tests.support")
 from recshuf.storage import s3_session  # noqa: E402
 from recshuf.system import memory  # noqa: E402
 from tests.support.effort import TRIES_ALL, examples  # noqa: E402
-from tests.support.objects.azure_buckets import (  # noqa: E402
+from tests.support.objects.object_server import CREDENTIALS, Bucket, FaultProxy, ObjectServer  # noqa: E402
+from tests.support.objects.other_buckets import (  # noqa: E402  # noqa: E402
     ACCOUNT,
     ACCOUNT_KEY,
     AzureTestBucket,
+    GcsTestBucket,
     find_azurite,
     serve_azure,
+    serve_gcs,
 )
-from tests.support.objects.gcs_buckets import GcsTestBucket, serve_gcs  # noqa: E402
-from tests.support.objects.object_server import CREDENTIALS, Bucket, FaultProxy, ObjectServer  # noqa: E402
 from tests.support.objects.s3_server import S3Server  # noqa: E402
 
 # Under nohup or in the background of a script the tests start with signals ignored, and so would their children.

@@ -8,8 +8,8 @@ from typing import Protocol
 import pytest
 
 from tests.conftest import Run
-from tests.support.output_trees import list_tree
 from tests.support.processes.command_line import assert_one_line, numbers
+from tests.support.small_runs import list_tree
 
 
 @pytest.fixture

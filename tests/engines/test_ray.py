@@ -16,7 +16,7 @@ from recshuf.errors import Interrupted, UsageError
 from recshuf.run.engines import open_engine
 from tests.conftest import Run
 from tests.support.numbered_files import make_inputs
-from tests.support.output_trees import list_tree
+from tests.support.small_runs import list_tree
 
 
 def stop(number: int, _: object) -> None:

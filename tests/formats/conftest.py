@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.formats.hostile_tools import GB
 from tests.support.other_packages import forget_formats, install, use
+from tests.support.processes.command_line import GB
 from tests.support.processes.command_server import Server
 
 WITH_RUNS_ELSEWHERE = ("text", "jsonl", "csv", "parquet", "hdf5")

@@ -26,8 +26,7 @@ from recshuf.formats.texts import find_texts, find_value_reader
 from recshuf.interfaces import InputFile, ReadOptions, Source, WriteOptions
 from tests.support.effort import TRIES_ALL
 from tests.support.formats.foreign_rows import RowsFormat
-from tests.support.formats.format_tools import place_batches
-from tests.support.formats.given_options import reading
+from tests.support.formats.format_tools import place_batches, reading
 
 MOMENT = dt.datetime(2024, 2, 29, 23, 59, 58, 123456)
 

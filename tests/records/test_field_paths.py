@@ -17,8 +17,7 @@ from recshuf.errors import InputError, UsageError
 from recshuf.formats import load_format
 from recshuf.interfaces import InputFile, ReadOptions
 from recshuf.records.arrays import find_value
-from tests.support.formats.format_tools import place_batches
-from tests.support.formats.given_options import reading
+from tests.support.formats.format_tools import place_batches, reading
 
 COUNT = 3000
 IDS = np.arange(COUNT)

@@ -21,7 +21,7 @@ import recshuf
 from benchmarks.data import make_data
 from recshuf.errors import MemoryLimitError, RecshufWarning
 from tests.support.numbered_files import make_inputs
-from tests.support.output_trees import list_shards
+from tests.support.small_runs import list_shards
 
 MB = 10**6
 MEMORY = 256 * MB

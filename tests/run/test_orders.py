@@ -17,8 +17,7 @@ import recshuf
 from recshuf.job.plan import Plan
 from recshuf.records.keys import draw_keys
 from tests.support.effort import TRIES_ALL, examples, mostly_slow, some
-from tests.support.output_trees import list_shards
-from tests.support.small_runs import change_plans, forge_keys, sort_places
+from tests.support.small_runs import change_plans, forge_keys, list_shards, sort_places
 
 UNLIMITED = 1 << 40
 SEED = 5

@@ -19,8 +19,7 @@ from recshuf.records.provenance import ProvenanceDecoder
 from tests.conftest import Run
 from tests.support.formats.conversion_data import read_columns
 from tests.support.numbered_files import make_inputs, order_of
-from tests.support.output_trees import list_shards
-from tests.support.small_runs import spill
+from tests.support.small_runs import list_shards, spill
 
 COUNTS = (300, 200, 0, 251)
 NAMES = ["source_file", "source_row"]

@@ -1,19 +1,27 @@
-"""Every run checks itself: whatever a pass loses, doubles, cuts or misplaces is found before anything is committed."""
+"""Every run checks itself: what a pass loses, doubles, cuts or misplaces is found; and its own --verify never fails on what it did."""
 
 from __future__ import annotations
 
+import datetime
+import decimal
+import itertools
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, reject, settings
+from hypothesis import strategies as st
 
 import recshuf
 import recshuf.piles.epochs as epochs
 import recshuf.records.key_makers as key_makers
 import recshuf.run.gather as gather
-from recshuf.errors import CheckError
+from recshuf.errors import CheckError, MemoryLimitError, RecshufError, UsageError
 from recshuf.formats.hdf5.sink import Hdf5Sink
 from recshuf.formats.lines.sink import LineSink
 from recshuf.formats.parquet.sink import ParquetSink
@@ -23,6 +31,7 @@ from recshuf.piles.slices import Slice
 from recshuf.piles.store import Store
 from recshuf.records.batch import Records
 from recshuf.records.digests import Digest
+from tests.support.effort import examples
 from tests.support.numbered_files import make_inputs
 from tests.support.processes.task_runs import divide_small
 from tests.support.small_runs import change_plans, spill
@@ -182,3 +191,157 @@ def test_a_digest_tells_what_is_different():
     assert Digest(2, 10, 7).compare(Digest(3, 10, 9)) == "2 records, 3 given"
     assert Digest(2, 10, 7).compare(Digest(2, 11, 9)) == "10 bytes, 11 given"
     assert "not the same ones" in Digest(2, 10, 7).compare(Digest(2, 10, 9))
+
+
+# A run's own `--verify` never fails on what the run did: over generated schemas, conversions and options
+
+FLOATS = st.sampled_from([0.0, -0.0, 1.5, float("nan"), float("inf"), -float("inf"), 5e-324])
+TEXTS = st.sampled_from(["", "a", 'é"\\\n\0', "2020-01-01", "12", "null", "a long text with 𝄞"])
+BYTES = st.sampled_from([b"", b"a", b"\0\xff\n", b"YQ=="])
+DECIMALS = st.sampled_from([decimal.Decimal(text) for text in ("0.00", "-1.25", "999.99")])
+SMALL = st.integers(-100, 100)
+LEAVES: dict[pa.DataType, st.SearchStrategy[Any]] = {
+    pa.bool_(): st.booleans(),
+    pa.int8(): SMALL,
+    pa.uint64(): st.sampled_from([0, 2**53 + 1, 2**64 - 1]),
+    pa.int64(): st.sampled_from([0, -(2**63), 2**63 - 1]),
+    pa.float16(): FLOATS.map(np.float16),
+    pa.float32(): FLOATS,
+    pa.float64(): FLOATS,
+    pa.decimal32(5, 2): DECIMALS,
+    pa.decimal64(12, 2): DECIMALS,
+    pa.decimal128(20, 2): DECIMALS,
+    pa.decimal256(50, 2): DECIMALS,
+    pa.string(): TEXTS,
+    pa.large_string(): TEXTS,
+    pa.string_view(): TEXTS,
+    pa.binary(): BYTES,
+    pa.binary_view(): BYTES,
+    pa.binary(3): st.sampled_from([b"abc", b"\0\0\0"]),
+    pa.date32(): st.sampled_from([datetime.date(1970, 1, 1), datetime.date(9999, 12, 31)]),
+    pa.time64("ns"): st.sampled_from([0, 86_399_999_999_999]),
+    pa.duration("ms"): SMALL,
+    pa.timestamp("s"): SMALL,
+    pa.timestamp("ns", "UTC"): SMALL,
+    pa.null(): st.none(),
+}
+Typed = tuple[pa.DataType, st.SearchStrategy[Any]]
+
+
+def nullable(kind: pa.DataType, values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Not every format holds nulls among lists of one length."""
+    return values if pa.types.is_fixed_size_list(kind) else st.none() | values
+
+
+@st.composite
+def nested_types(draw: st.DrawFn, inner: st.SearchStrategy[Typed]) -> Typed:
+    """Return a type one level around others, and its values."""
+    kind, values = draw(inner)
+    items = nullable(kind, values)
+    form = draw(st.sampled_from(["list", "large list", "pair", "map", "struct"]))
+    if form == "struct":
+        names = draw(st.sampled_from([["a"], ["b", "a"], ["key", "value"], ["value", "key"], ["a.b", "[]"]]))
+        parts = {name: draw(inner) for name in names}
+        fields = {name: nullable(*part) for name, part in parts.items()}
+        return pa.struct({name: part[0] for name, part in parts.items()}), st.fixed_dictionaries(fields)
+    if form == "map":
+        key = draw(st.sampled_from([pa.string(), pa.int8(), pa.float64()]))
+        return pa.map_(key, kind), st.lists(st.tuples(LEAVES[key], items), max_size=2)
+    if form == "pair":
+        return pa.list_(kind, 2), st.lists(items, min_size=2, max_size=2)
+    return (pa.list_ if form == "list" else pa.large_list)(kind), st.lists(items, max_size=3)
+
+
+TYPES = st.recursive(st.sampled_from(list(LEAVES.items())), nested_types, max_leaves=3)
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> pa.Table:
+    count, columns = draw(st.integers(1, 4)), list[pa.Array]()
+    for _ in range(draw(st.integers(1, 3))):
+        kind, values = draw(TYPES)
+        values = values if draw(st.booleans()) else nullable(kind, values)
+        columns.append(pa.array(draw(st.lists(values, min_size=count, max_size=count)), kind))
+    return pa.table({f"c{index}": column for index, column in enumerate(columns)})
+
+
+OUTPUTS = ("x.jsonl", "x.parquet", "x.h5", "x.txt")
+
+
+def shuffle_verified(source: Path, output: Path, **options: Any) -> bool:
+    """Shuffle, again with `--verify` if that is possible, and return whether it is."""
+    try:
+        recshuf.shuffle(source, output, seed=1, memory="300MB", workers=1, overwrite=True, **options)
+    except RecshufError:
+        return False
+    recshuf.shuffle(source, output, seed=1, memory="300MB", workers=1, overwrite=True, verify=True, **options)
+    return True
+
+
+@settings(max_examples=examples(60))
+@given(tables(), st.sampled_from(list(itertools.permutations(OUTPUTS, 2))), st.booleans(), st.booleans())
+def test_what_a_run_writes_it_verifies(
+    tmp_path_factory: pytest.TempPathFactory,
+    table: pa.Table,
+    outputs: tuple[str, str],
+    nan_as_null: bool,
+    provenance: bool,
+):
+    folder = tmp_path_factory.mktemp("run")
+    source = folder / "in.parquet"
+    try:
+        pq.write_table(table, source)
+    except pa.ArrowNotImplementedError:  # pyarrow cannot write every type inside every other one
+        reject()
+    for step, name in enumerate(outputs):
+        (folder / str(step)).mkdir()
+        options = {"nan_as_null": nan_as_null and name == "x.jsonl", "provenance": provenance and not step}
+        if shuffle_verified(source, folder / str(step) / name, **options):
+            source = folder / str(step) / name
+
+
+@pytest.mark.parametrize("output", ["x.jsonl", "x.parquet"])
+def test_names_of_map_entries_do_not_matter(tmp_path: Path, output: str):
+    kind = pa.map_(pa.string(), pa.int64())
+    inner = [{"m": [("a", 1)]}, {"m": []}, None]
+    table = pa.table(
+        {"s": pa.array(inner, pa.struct([("m", kind)])), "t": pa.array([[("b", 2)], [], None], kind)}
+    )
+    path = tmp_path / "in.parquet"
+    pq.write_table(table, path, store_schema=False)
+    path.write_bytes(path.read_bytes().replace(b"key", b"kez").replace(b"value", b"valuf"))
+    assert "kez" in str(pq.read_schema(path))
+    assert shuffle_verified(path, tmp_path / output)
+
+
+def test_names_of_fields_do_matter(tmp_path: Path):
+    for name in "ab":
+        kind = pa.list_(pa.struct([(name, pa.int64())]))
+        pq.write_table(pa.table({"c": pa.array([[{name: 1}]], kind)}), tmp_path / f"{name}.parquet")
+    assert not recshuf.verify(tmp_path / "a.parquet", tmp_path / "b.parquet")
+
+
+def test_memory_that_verify_lacks_is_told_before_the_run(tmp_path: Path) -> None:
+    source, output = tmp_path / "in.csv", tmp_path / "out.csv"
+    source.write_bytes(b"a,b\n" + b"1,x\n" * 1000)
+    options: dict[str, Any] = {"memory": "16MB", "workers": 1}
+    for call in (recshuf.shuffle, recshuf.plan):
+        with pytest.raises(
+            MemoryLimitError, match=r"^verify=True: reading needs at least .*; raise memory or"
+        ) as told:
+            call(source, output, verify=True, **options)
+    assert [path.name for path in tmp_path.iterdir()] == ["in.csv"]
+    recshuf.shuffle(source, output, **options)
+    [least] = re.findall(r"at least ([\d.]+ MB)", str(told.value))
+    recshuf.shuffle(source, output, verify=True, workers=1, memory=least.replace(" ", ""), overwrite=True)
+
+
+def test_an_output_that_cannot_be_read_again_is_refused_before_the_run(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="reads the output again, which /dev/null does not allow"):
+        recshuf.shuffle(tmp_path / "none.txt", "/dev/null", verify=True)
+
+
+@pytest.mark.parametrize("to", ["jsonl", "hdf5"])
+def test_records_and_chunks_longer_than_a_record_of_the_inputs_may_be_are_read_back(tmp_path: Path, to: str):
+    (tmp_path / "in.csv").write_text("id,text\n" + "".join(f"{number},abc\n" for number in range(50)))
+    recshuf.shuffle(tmp_path / "in.csv", f"{tmp_path}/out/", to=to, max_record_bytes=20, verify=True)

@@ -1,23 +1,31 @@
-"""A split into files has exact parts: those of a split store, each in a folder of its own, under one manifest."""
+"""A split into files: exact parts, those of a split store, each in a folder of its own; or parts that hold all records of a value."""
 
 from __future__ import annotations
 
 import json
 import os
+from fractions import Fraction
+from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
+import xxhash
+from numpy.random import SeedSequence
 
 import recshuf
-from recshuf.errors import CheckError, ForeignFileError, OutputExistsError
+from recshuf.errors import CheckError, ForeignFileError, OutputExistsError, UsageError
 from recshuf.output.manifest import manifest_path
-from recshuf.records.keys import apportion
+from recshuf.records.keys import apportion, stream_of
+from recshuf.records.value_keys import encrypt
 from tests.conftest import Run
 from tests.support.effort import mostly_slow
+from tests.support.formats.conversion_data import read_columns, write_users
 from tests.support.numbered_files import FORMATS, make_inputs, read_ids
-from tests.support.small_runs import Listener, forge_keys, read_files
+from tests.support.processes.task_runs import divide_small
+from tests.support.small_runs import Listener, forge_keys, read_files, spill
 
 COUNTS = (60, 40, 0, 50)
 """A file of HDF5 has at least one record."""
@@ -201,3 +209,178 @@ def test_the_command_plans_and_tells_sizes(tmp_path: Path, call: Run):
     ]
     assert report["plan"]["split"] == {"shares": report["split"]["shares"]}
     assert call("verify", path, f"{tmp_path}/out/").returncode == 0
+
+
+# A split by values: all records of a value are in one part, whatever the format, the seed of the order and the other records
+
+
+def make_users(folder: Path, counts: tuple[int, ...] = COUNTS, kind: str = "jsonl") -> list[Path]:
+    """Write records of 40 users; one user in 50 is unknown."""
+    left = iter([None if number % 50 == 7 else number * 7 % 40 for number in range(sum(counts))])
+    inputs = [[*islice(left, count)] for count in counts]
+    if kind == "jsonl":  # the same value as text and as a number
+        inputs = [
+            [user if row % 2 else user and str(user) for row, user in enumerate(users)] for users in inputs
+        ]
+    elif kind == "hdf5":
+        inputs = [[-1 if user is None else user for user in users] for users in inputs]
+    return write_users(folder, kind, inputs)
+
+
+def read_users(folder: Path) -> dict[str, str]:
+    """Return the part of each user as text, having checked that it is one."""
+    found: dict[str, str] = {}
+    for path in sorted(folder.rglob("shard-*")):
+        for user in read_columns(path).get("user", []):
+            assert found.setdefault(str(user), path.parent.name) == path.parent.name
+    return found
+
+
+def test_a_value_is_in_one_part_whatever_the_format_the_seed_and_the_other_records(tmp_path: Path):
+    """Texts alone tell: 7 as an integer, as text and as a field of CSV."""
+    counts, found = (60, 40, 20, 50), dict[str, dict[str, str]]()
+    for kind in ("jsonl", "csv", "parquet", "hdf5"):
+        inputs = make_users(tmp_path / kind, counts, kind)
+        done = shuffle(
+            inputs, tmp_path / f"{kind}-out", split_by="user", seed=len(found), shards=5, verify=True
+        )
+        found[kind] = read_users(tmp_path / f"{kind}-out")
+        split: Any = done.features["split"]
+        assert (split["by"], split["seed"], sum(part["records"] for part in split["parts"])) == (
+            ["user"],
+            "0",
+            170,
+        )
+        assert recshuf.verify(inputs, tmp_path / f"{kind}-out")
+        if kind != "hdf5":  # it has no nulls
+            assert found[kind] == found["jsonl"]
+    known = {user: part for user, part in found["jsonl"].items() if user != "None"}
+    assert known.items() <= found["hdf5"].items()
+    assert {*found["csv"].values()} == {*SHARES}
+    shuffle(make_users(tmp_path / "fewer", (30, 20)), tmp_path / "fewer-out", split_by="user")
+    assert read_users(tmp_path / "fewer-out").items() <= found["jsonl"].items()
+    shuffle(tmp_path / "jsonl", tmp_path / "seed", split_by="user", split_seed=1)
+    assert read_users(tmp_path / "seed") != found["jsonl"]
+    assert recshuf.verify(tmp_path / "jsonl", tmp_path / "seed")
+    moved = {"train": "0.65", "val": "0.25", "test": "0.1"}
+    shuffle(tmp_path / "jsonl", tmp_path / "moved", split=moved, split_by="user")
+    now = read_users(tmp_path / "moved")
+    assert {(part, now[user]) for user, part in found["jsonl"].items() if part != now[user]} <= {
+        ("train", "val")
+    }
+
+
+def test_parts_of_values_are_those_of_a_split_store_to_the_byte(tmp_path: Path):
+    inputs = make_users(tmp_path / "in", kind="csv")
+    done = shuffle(inputs, tmp_path / "out", split_by=["user", "id"], split_seed=3)
+    made = recshuf.scatter(
+        inputs, tmp_path / "stores", split=SHARES, seed=11, split_by="user,id", split_seed=3
+    )
+    for part, report in zip(SHARES, made.parts, strict=True):
+        recshuf.gather(tmp_path / "stores" / part, f"{tmp_path}/{part}/", shards=1)
+        assert read_files(tmp_path / "out" / part) == read_files(tmp_path / part)
+        assert report.deviation == done.features["split"]["parts"][[*SHARES].index(part)]["deviation"]
+        assert report.records == next(one.records for one in done.shards if one.name.startswith(part))
+    assert [one.records for one in made.inputs] == [*COUNTS]
+    assert made.deviation is None
+    assert "deviation" not in made.to_json()
+    assert made.records == sum(COUNTS)
+
+
+def test_parts_are_those_of_the_formula(tmp_path: Path):
+    """The key of each text, and how many thresholds are at most as large; without a value, the hash of nothing."""
+    inputs = make_users(tmp_path / "in", kind="parquet")
+    shuffle(inputs, tmp_path / "out", split_by="user", split_seed=5)
+    a, b = SeedSequence(5, spawn_key=stream_of("value")).generate_state(2, np.uint64).tolist()
+    ends = [int(Fraction(share) * 2**64) for share in ("0.7", "0.9")]
+    found = read_users(tmp_path / "out")
+    for user, part in found.items():
+        text, seed = (b"", a + 1) if user == "None" else (user.encode(), a)
+        low, high = (
+            np.array([word], np.uint64)
+            for word in divmod(xxhash.xxh3_128_intdigest(text, seed % 2**64), 2**64)[::-1]
+        )
+        key = int(encrypt(low, high, b)[0][0])
+        assert [*SHARES][sum(end <= key for end in ends)] == part
+    assert len(found) == 41
+
+
+PLANS: dict[str, dict[str, Any]] = {
+    "spilled": {"piles": 3},
+    "tasks": {"engine": "threads", "piles": 64, "memory": "300MB"},
+    "one pile": {"piles": 1},
+    "many piles": {"piles": 4000, "workers": 3, "memory": "64MB"},
+}
+
+
+@pytest.mark.parametrize(
+    ("plan", "split_by"),
+    mostly_slow(product(PLANS, (None, "user")), ("spilled", None), ("spilled", "user"), ("tasks", "user")),
+)
+def test_no_plan_changes_parts(
+    tmp_path: Path, plan: str, split_by: str | None, monkeypatch: pytest.MonkeyPatch
+):
+    inputs, options = make_users(tmp_path / "in"), PLANS[plan]
+    given = {"split_by": split_by, "shard_records": 20}
+    shuffle(inputs, tmp_path / "plain", **given)
+    if plan == "spilled":  # piles are larger, and split
+        spill(monkeypatch, pile_bytes=500)
+    if plan == "tasks":
+        divide_small(monkeypatch)
+    shuffle(inputs, tmp_path / "other", **given, **options)
+    assert read_files(tmp_path / "plain") == read_files(tmp_path / "other")
+
+
+def test_verify_finds_a_value_in_two_parts(tmp_path: Path):
+    inputs = make_users(tmp_path / "in")
+    shuffle(inputs, tmp_path / "out", split_by="user")
+    train, val = (tmp_path / "out" / part / "shard-00000.jsonl" for part in ("train", "val"))
+    line, rest = train.read_text().split("\n", 1)
+    train.write_text(rest)
+    val.write_text(val.read_text() + line + "\n")
+    found = recshuf.verify(inputs, tmp_path / "out")
+    assert (found.missing, found.extra, found.extra_places[0].name) == (1, 1, str(val))
+    assert "1 records are in another part than their values of 'user' tell" in found.differences
+    manifest_path(tmp_path / "out").unlink()
+    assert not recshuf.verify(inputs, tmp_path / "out", split=SHARES, split_by="user")
+    assert recshuf.verify(inputs, tmp_path / "out", split=SHARES)
+    val.write_text(val.read_text().replace(line, line.replace('"pad"', '"pod"')))
+    found = recshuf.verify(inputs, tmp_path / "out", split=SHARES, split_by="user")
+    assert (found.missing, found.extra, found.differences) == (1, 1, ())
+
+
+def test_bad_records_and_streams_have_parts_by_their_values(tmp_path: Path):
+    inputs = make_users(tmp_path / "in")
+    shuffle(inputs, tmp_path / "whole", split_by="user", shards=3)
+    with (tmp_path / "lines").open("wb") as file:
+        file.writelines(path.read_bytes() for path in inputs)
+    with (tmp_path / "lines").open("rb") as stdin:
+        shuffle("-", tmp_path / "stream", split_by="user", format="jsonl", stdin=stdin)
+    assert read_users(tmp_path / "stream") == read_users(tmp_path / "whole")
+    inputs[0].write_text(inputs[0].read_text().replace('"id"', "id", 1))
+    bad = f"quarantine:{tmp_path}/bad"
+    schema = {"id": "int64", "user": "string", "pad": "string"}
+    done = shuffle(inputs, tmp_path / "good", split_by="user", to="parquet", schema=schema, on_bad_record=bad)
+    assert (done.quarantined, done.records_written) == (1, sum(COUNTS) - 1)
+    assert read_users(tmp_path / "good").items() <= read_users(tmp_path / "whole").items()
+
+
+def test_check_tests_the_order_of_each_part_that_is_large_enough(tmp_path: Path):
+    """All parts as one are in no random order, as users are in some of them alone."""
+    (tmp_path / "in.jsonl").write_text(
+        "".join(f'{{"id": {row}, "user": {row % 300}}}\n' for row in range(6000))
+    )
+    shuffle(tmp_path / "in.jsonl", tmp_path / "out", split="a=0.5,b=0.4,c=0.1", split_by="user", shards=5)
+    found = recshuf.check(tmp_path / "out", against=tmp_path / "in.jsonl")
+    assert found.is_uniform
+    done = recshuf.verify(tmp_path / "in.jsonl", tmp_path / "out")
+    assert done
+    assert found.tested == sum(one.records for one in done.shards if "/c/" not in one.name) < 6000
+    assert (found.missing, found.extra) == (0, 0)
+    shuffle(tmp_path / "in.jsonl", tmp_path / "exact", split="a=1/6,b=5/6")
+    assert recshuf.check(tmp_path / "exact", against=tmp_path / "in.jsonl").tested == 6000
+    shuffle(tmp_path / "in.jsonl", tmp_path / "small", split={f"{part}": 0.1 for part in range(10)})
+    with pytest.raises(
+        UsageError, match=r"^no part of .*small has the 1,000 records that it takes to test an order"
+    ):
+        recshuf.check(tmp_path / "small", against=tmp_path / "in.jsonl")

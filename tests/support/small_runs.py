@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -12,13 +13,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-# Modules that are imported later would keep what is put in the place of a function.
 import recshuf.run.saved_plan
 import recshuf.run.stores.scatter_store  # noqa: F401
 from recshuf.job import planner
 from recshuf.job.plan import Plan
 from recshuf.job.report import SilentProgress
+from recshuf.output.manifest import manifest_path
 from recshuf.records import keys
+
+# Modules that are imported later would keep what is put in the place of a function.
 
 Draw = Any
 """See `draw_keys`."""
@@ -108,3 +111,18 @@ class Listener(SilentProgress):
 def read_files(folder: Path) -> dict[str, bytes]:
     """Return the content of all files below a folder, by path; None of a file that is no folder."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+# What lies in output folders, around the code under test
+
+
+def list_shards(folder: Path) -> list[Path]:
+    return [folder / shard["name"] for shard in json.loads(manifest_path(folder).read_text())["shards"]]
+
+
+def list_tree(folder: Path) -> dict[str, bytes]:
+    """Return the content of all files below a folder by path; folders have none, and a slash at the end."""
+    return {
+        f"{path.relative_to(folder)}{'/' * path.is_dir()}": path.read_bytes() if path.is_file() else b""
+        for path in folder.rglob("*")
+    }

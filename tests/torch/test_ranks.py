@@ -20,8 +20,8 @@ from torch.utils.data import DataLoader
 from recshuf.errors import UsageError
 from recshuf.torch import PileDataLoader, PileDataset
 from recshuf.train.loader import PileLoader
+from tests.support.processes.deaths import fork, join
 from tests.support.stores.epoch_oracle import flatten
-from tests.support.stores.killed_stores import fork, join
 from tests.support.stores.small_stores import batch_ids
 
 PLAIN = partial(DataLoader, batch_size=None)

@@ -26,9 +26,8 @@ import recshuf
 from recshuf.errors import UsageError
 from recshuf.torch import PileDataLoader, PileDataset
 from tests.support.effort import examples
-from tests.support.stores.epoch_oracle import Rules, cut_batches, flatten, group_records
+from tests.support.stores.epoch_oracle import Rules, cut_batches, flatten, group_records, run_legs
 from tests.support.stores.fake_piles import FakePiles
-from tests.support.stores.legs import run_legs
 from tests.support.stores.mix_process import list_records, make_dataset
 from tests.support.stores.small_stores import write
 from tests.support.stores.token_documents import PACKINGS, expect, make_store

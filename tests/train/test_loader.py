@@ -23,9 +23,8 @@ from recshuf.train import loading
 from recshuf.train.loader import PileLoader
 from tests.support.effort import TRIES_ALL, examples
 from tests.support.order_statistics import permutation_chi_square
-from tests.support.stores.epoch_oracle import Record, Rules, cut_batches, group_records
+from tests.support.stores.epoch_oracle import Record, Rules, cut_batches, group_records, run_legs
 from tests.support.stores.fake_piles import FakePiles
-from tests.support.stores.legs import run_legs
 
 if TYPE_CHECKING:
     from recshuf.system.buffers import Allocate

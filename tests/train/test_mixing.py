@@ -25,9 +25,8 @@ from recshuf.loader import MixLoader
 from recshuf.piles.epochs import EpochOrder
 from recshuf.records.keys import RowRange, draw_keys, find_piles
 from recshuf.train.loader import PileLoader
-from tests.support.stores.epoch_oracle import Mix, Rules, group_records, mix_batches
+from tests.support.stores.epoch_oracle import Mix, Rules, group_records, mix_batches, run_legs
 from tests.support.stores.fake_piles import FakePiles
-from tests.support.stores.legs import run_legs
 from tests.support.stores.token_documents import tokens_of
 
 

@@ -20,8 +20,7 @@ from recshuf.errors import InputError, SchemaMismatch, UsageError
 from recshuf.formats.csv import FORMAT
 from recshuf.interfaces import InputFile
 from tests.support.formats.decimal_tools import KINDS as DECIMAL_KINDS
-from tests.support.formats.format_tools import place_batches
-from tests.support.formats.given_options import reading_csv
+from tests.support.formats.format_tools import place_batches, reading_csv
 from tests.support.formats.line_tools import give, same_folder
 from tests.support.formats.parquet_tools import watched_memory
 

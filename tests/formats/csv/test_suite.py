@@ -7,9 +7,8 @@ import io
 from pathlib import Path
 
 from recshuf.formats.csv import FORMAT
-from tests.support.formats.format_tools import decompress_file
-from tests.support.formats.given_options import reading_csv
-from tests.support.formats.line_suite import LineSuite
+from tests.support.formats.file_suite import LineSuite
+from tests.support.formats.format_tools import decompress_file, reading_csv
 
 HEADER = b"\xef\xbb\xbfid,text,flag\r\n"
 MADE_HEADER = b'"id","text","flag"\n'

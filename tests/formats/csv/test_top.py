@@ -9,8 +9,7 @@ import pytest
 
 from recshuf.formats.csv import FORMAT, SKIP_LINES
 from recshuf.formats.lines import HEADER
-from tests.support.formats.format_tools import read_input
-from tests.support.formats.given_options import reading
+from tests.support.formats.format_tools import read_input, reading
 from tests.support.formats.line_tools import give, records_in
 
 TAKEN, LEFT, ABOVE = "header taken: ", "no header taken, but a record: ", "taken for no records"

@@ -29,7 +29,7 @@ from tests.support.formats.hdf5_tools import (
     read_values,
     store,
 )
-from tests.support.formats.hostile_tools import GB, TINY, refusal
+from tests.support.processes.command_line import GB, TINY, refusal
 from tests.support.processes.command_server import Server
 
 

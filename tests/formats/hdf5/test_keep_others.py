@@ -15,7 +15,7 @@ from recshuf.errors import InputError
 from recshuf.formats.hdf5 import FORMAT
 from recshuf.interfaces import Source, WriteOptions
 from tests.support.effort import mostly_slow
-from tests.support.formats.given_options import reading
+from tests.support.formats.format_tools import reading
 from tests.support.formats.hdf5_tools import given, outline, read_all, store, write_shard
 from tests.support.processes.killed_runs import run, run_and_die
 

@@ -22,7 +22,7 @@ from recshuf.storage.reading.objects import ObjectFile
 from recshuf.storage.reading.read_ahead import SegmentCache, SegmentedObject
 from recshuf.storage.requests import Requests
 from tests.support.effort import mostly_slow
-from tests.support.formats.given_options import reading
+from tests.support.formats.format_tools import reading
 from tests.support.formats.hdf5_tools import open_source, patch, read_all
 
 ROWS = 1_200

@@ -23,8 +23,8 @@ from recshuf.formats.jsonl import ARRAY as FORMAT
 from recshuf.formats.jsonl import elements
 from tests.conftest import Run
 from tests.support.effort import examples
+from tests.support.formats.file_suite import LineSuite
 from tests.support.formats.format_tools import OneWayReader, decompress_file, read_input
-from tests.support.formats.line_suite import LineSuite
 from tests.support.formats.line_tools import give, records_in
 
 TEXT = 'a "q" \\ [1, {2}]\n, }\u00e9'

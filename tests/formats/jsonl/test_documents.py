@@ -10,8 +10,8 @@ import pytest
 
 import recshuf
 from recshuf.errors import InputError
-from tests.support.formats.json_decoding import decode, failure
 from tests.support.formats.json_oracle import as_typed, is_sound, type_of
+from tests.support.formats.json_records import decode, failure
 
 RECORDS = [{"a": number, "b": [number, {"c": "x"}]} for number in range(50)]
 LONG = [{"a": "x" * 100_000}, {"a": 1}]

@@ -8,7 +8,7 @@ from typing import Any
 
 from recshuf.formats.jsonl import FORMAT
 from recshuf.interfaces import InputFile
-from tests.support.formats.line_suite import LineSuite
+from tests.support.formats.file_suite import LineSuite
 
 
 def make_record(index: int, row: int) -> dict[str, Any]:

@@ -12,8 +12,7 @@ import pytest
 from recshuf.errors import InputError
 from recshuf.formats import csv, jsonl, text
 from recshuf.interfaces import Format, ReadOptions, Source, StoredInputs
-from tests.support.formats.format_tools import place_batches
-from tests.support.formats.given_options import reading
+from tests.support.formats.format_tools import place_batches, reading
 from tests.support.formats.line_tools import give
 
 

@@ -25,8 +25,8 @@ from recshuf.formats.text import FORMAT
 from recshuf.interfaces import ReadOptions, WriteOptions
 from tests.conftest import Run
 from tests.support.effort import examples
+from tests.support.formats.file_suite import LineSuite
 from tests.support.formats.format_tools import OneWayReader, decompress_file
-from tests.support.formats.line_suite import LineSuite
 from tests.support.formats.line_tools import give, read, same_folder
 
 MARK = b"\xef\xbb\xbf"

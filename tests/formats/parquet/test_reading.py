@@ -34,7 +34,6 @@ from tests.support.formats.hostile_parquet import (
     row_group,
     wrap,
 )
-from tests.support.formats.hostile_tools import GB, refusal
 from tests.support.formats.parquet_tools import (
     BLOCK,
     LONGEST,
@@ -48,6 +47,7 @@ from tests.support.formats.parquet_tools import (
     watched_memory,
     write_all,
 )
+from tests.support.processes.command_line import GB, refusal
 from tests.support.processes.command_server import Server
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from recshuf.formats.text import FORMAT
-from tests.support.formats.line_suite import LineSuite
+from tests.support.formats.file_suite import LineSuite
 
 
 class TestText(LineSuite):

@@ -14,8 +14,7 @@ from recshuf.errors import ConversionError, InputError, UsageError
 from recshuf.formats import jsonl, text
 from recshuf.interfaces import Source
 from tests.conftest import Run
-from tests.support.formats.format_tools import read_input
-from tests.support.formats.given_options import writing
+from tests.support.formats.format_tools import read_input, writing
 from tests.support.formats.line_tools import give, open_text
 
 

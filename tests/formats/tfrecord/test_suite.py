@@ -23,9 +23,8 @@ from recshuf.errors import ConversionError, InputError, RecshufWarning, UsageErr
 from recshuf.formats.tfrecord import FORMAT
 from tests.conftest import Run
 from tests.support.effort import mostly_slow
-from tests.support.formats.file_suite import refused
+from tests.support.formats.file_suite import LineSuite, refused
 from tests.support.formats.format_tools import decompress_file
-from tests.support.formats.line_suite import LineSuite
 
 
 def checksum(data: bytes) -> bytes:

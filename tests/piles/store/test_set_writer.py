@@ -24,8 +24,8 @@ from recshuf.errors import OutputError, PileError, UsageError
 from recshuf.piles.kept.folder import StoreFolder
 from recshuf.piles.pile_set import GrowingPileSet
 from recshuf.run.stores import writer as set_writer
+from tests.support.processes.deaths import fork, join
 from tests.support.small_runs import read_files
-from tests.support.stores.killed_stores import fork, join
 from tests.support.stores.small_stores import expire, list_sets, read_ids, read_records, write
 
 ROWS = {"id": list(range(10)), "text": [f"row {row}" for row in range(10)]}

@@ -26,7 +26,7 @@ from recshuf.errors import InputError, OutputError
 from recshuf.formats.folders import NameRules
 from recshuf.storage.reading.local import expand_input
 from tests.support.effort import mostly_slow
-from tests.support.formats.hostile_tools import GB, refusal
+from tests.support.processes.command_line import GB, refusal
 from tests.support.processes.command_server import Server
 
 

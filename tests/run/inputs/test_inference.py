@@ -18,8 +18,7 @@ import recshuf
 from recshuf.errors import ConversionError, InputError, SchemaMismatch, UsageError
 from recshuf.formats.jsonl.decoder import JsonDecoder
 from tests.support.effort import examples
-from tests.support.formats.json_decoding import batch_of, decode_with
-from tests.support.formats.json_records import ANY_RECORDS, RECORDS_OF_ONE_TYPE
+from tests.support.formats.json_records import ANY_RECORDS, RECORDS_OF_ONE_TYPE, batch_of, decode_with
 from tests.support.small_runs import Listener, change_plans, infer_from_few
 
 KNOWN = [b'{"a": 1, "f": 0.5, "n": null, "t": "x", "l": [{"m": 1}]}', b'{"a": -7}']

@@ -20,7 +20,7 @@ from recshuf.interfaces import ReadOptions
 from tests.support.effort import examples, some
 from tests.support.formats.format_tools import read_input
 from tests.support.formats.line_tools import give, records_in, same_folder, split_records
-from tests.support.output_trees import list_shards
+from tests.support.small_runs import list_shards
 
 MARK = b"\xef\xbb\xbf"
 BLANKS = b" \t\r\n"

@@ -25,8 +25,7 @@ from tests.support.numbered_files import (
     write_lines,
     write_parquet,
 )
-from tests.support.output_trees import list_shards, list_tree
-from tests.support.small_runs import Listener
+from tests.support.small_runs import Listener, list_shards, list_tree
 
 # Empty
 

@@ -13,9 +13,8 @@ import recshuf
 from recshuf.errors import AlreadyCompleteError
 from recshuf.piles.kept.folder import StoreFolder
 from tests.support.effort import TRIES_ALL
-from tests.support.processes.deaths import die_everywhere
+from tests.support.processes.deaths import die_everywhere, list_files
 from tests.support.small_runs import read_files
-from tests.support.stores.killed_stores import list_files
 from tests.support.stores.small_stores import read_ids
 
 CHANGES: dict[str, Callable[[Path, Path], object]] = {

@@ -12,9 +12,8 @@ import pytest
 
 import recshuf
 from recshuf.errors import CheckError, ConversionError, InputError, RecshufWarning, UsageError
-from tests.support.output_trees import list_tree
-from tests.support.small_runs import Listener, read_files
-from tests.support.stores.killed_stores import fork, join
+from tests.support.processes.deaths import fork, join
+from tests.support.small_runs import Listener, list_tree, read_files
 
 
 def test_records_without_a_table_form_can_be_gathered_in_their_own_format(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from recshuf.records.batch import Records
 from recshuf.records.keys import RowRange, Split
 from tests.support.effort import mostly_slow
 from tests.support.formats.conversion_data import WRITERS, choose_columns
-from tests.support.stores.killed_stores import fork, join
+from tests.support.processes.deaths import fork, join
 
 SHARES = {"train": 0.7, "val": 0.2, "test": 0.1}
 SEED = 11

@@ -27,8 +27,8 @@ from tests.support.effort import mostly_slow
 from tests.support.numbered_files import FORMATS, make_inputs
 from tests.support.objects.object_outputs import SEED, shuffle_locally
 from tests.support.objects.object_server import Bucket, ProxiedRequest
-from tests.support.output_trees import list_shards
 from tests.support.processes.task_runs import SavedPlan, die_after, read_all, shuffle
+from tests.support.small_runs import list_shards
 
 COUNTS = (300, 200, 0, 250)
 OPTIONS: dict[str, Any] = {"seed": SEED, "shards": 4, "workers": 1, "piles": 64, "memory": "300MB"}

@@ -10,8 +10,8 @@ from recshuf.storage import StorageOptions, Url
 from recshuf.storage.reading.stores import ObstoreStore
 from recshuf.storage.writing import Match, MissingUpload
 from recshuf.storage.writing.azure import AzureBucket
-from tests.support.objects.azure_buckets import AzureTestBucket
 from tests.support.objects.bucket_suite import BucketSuite, upload
+from tests.support.objects.other_buckets import AzureTestBucket
 
 
 @pytest.fixture

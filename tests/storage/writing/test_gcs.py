@@ -22,8 +22,8 @@ from recshuf.storage import writing as file_parts
 from recshuf.storage.writing import Conflict, Match, MissingUpload, OpenUpload, Part
 from recshuf.storage.writing.gcs import GcsBucket
 from tests.support.objects.bucket_suite import BucketSuite, upload
-from tests.support.objects.gcs_buckets import GcsTestBucket
 from tests.support.objects.object_server import FaultProxy, ProxiedRequest
+from tests.support.objects.other_buckets import GcsTestBucket
 
 QUANTUM = 256 << 10
 """A session takes multiples of these bytes before its end."""

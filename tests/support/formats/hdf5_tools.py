@@ -15,7 +15,7 @@ from h5py import h5d, h5g, h5p, h5s, h5t
 
 from recshuf.formats.hdf5 import FORMAT
 from recshuf.interfaces import InputFile, Source, WriteOptions
-from tests.support.formats.given_options import reading
+from tests.support.formats.format_tools import reading
 
 LONGEST = 1 << 30
 

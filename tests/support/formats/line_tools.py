@@ -14,8 +14,7 @@ from recshuf.formats.compression import recognise_compression, split_suffix
 from recshuf.formats.lines import cutting
 from recshuf.interfaces import InputFile, Source, Stamp
 from tests.support.effort import examples
-from tests.support.formats.format_tools import decompress_file, read_input
-from tests.support.formats.given_options import reading
+from tests.support.formats.format_tools import decompress_file, read_input, reading
 
 SEPARATORS = [b"\n", b"\0", b"\xff", b"\r\n", b"aa", b"aba", b"\n\n", b"<|end|>", b"abaab"]
 HOSTILE = b"\xff\xef\xbb\xbf\0\r\r\n\n\n\xc3\n\xe2\x80\xa8\x1a\n" + b"x" * 500 + b"\n\nx\nx\n\x00"

@@ -16,10 +16,9 @@ import recshuf
 from recshuf.errors import OutputError
 from recshuf.output.objects import Remains
 from recshuf.storage import StorageOptions, Url
-from tests.support.objects.azure_buckets import AzureTestBucket
-from tests.support.objects.gcs_buckets import GcsTestBucket
 from tests.support.objects.object_server import Bucket, FaultProxy, ProxiedRequest
-from tests.support.stores.killed_stores import fork, join
+from tests.support.objects.other_buckets import AzureTestBucket, GcsTestBucket
+from tests.support.processes.deaths import fork, join
 
 AnyBucket = Bucket | GcsTestBucket | AzureTestBucket
 Contents = dict[str, bytes]

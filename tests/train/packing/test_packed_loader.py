@@ -15,9 +15,8 @@ from recshuf.piles.epochs import EpochOrder
 from recshuf.train.best_fit import fit
 from recshuf.train.loader import PileLoader
 from tests.support.effort import examples
-from tests.support.stores.epoch_oracle import Rules, flatten, group_records
+from tests.support.stores.epoch_oracle import Rules, flatten, group_records, run_legs
 from tests.support.stores.fake_piles import FakePiles
-from tests.support.stores.legs import run_legs
 from tests.support.stores.token_documents import fit_best, make_store
 
 

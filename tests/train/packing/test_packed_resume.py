@@ -29,9 +29,8 @@ from recshuf.train.loader import PileLoader
 from recshuf.train.packing import PackedLoader
 from tests.support.effort import examples
 from tests.support.formats.format_tools import find_open_files
-from tests.support.stores.epoch_oracle import Mix, flatten, mix_lane
+from tests.support.stores.epoch_oracle import Mix, flatten, mix_lane, run_legs
 from tests.support.stores.fake_piles import FakePiles
-from tests.support.stores.legs import run_legs
 from tests.support.stores.small_stores import write
 from tests.support.stores.token_documents import (
     PACKINGS,

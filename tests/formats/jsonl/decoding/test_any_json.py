@@ -22,8 +22,8 @@ from recshuf.formats.jsonl import inference
 from recshuf.formats.jsonl.decoder import JsonDecoder
 from recshuf.job.schema_file import parse_schema
 from tests.support.effort import examples, mostly_slow
-from tests.support.formats.json_decoding import batch_of, decode, failure
 from tests.support.formats.json_oracle import as_typed
+from tests.support.formats.json_records import batch_of, decode, failure
 from tests.support.small_runs import infer_from_few
 
 SCHEMA = parse_schema(

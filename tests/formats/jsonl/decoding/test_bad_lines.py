@@ -17,9 +17,8 @@ from recshuf.formats.jsonl import inference, line_checks
 from recshuf.formats.jsonl.decoder import JsonDecoder
 from recshuf.formats.jsonl.line_checks import find_ungrammatical
 from tests.support.effort import examples
-from tests.support.formats.bad_json import BAD, damaged_lines
-from tests.support.formats.json_decoding import batch_of, decode_with
 from tests.support.formats.json_oracle import fit_together, is_sound
+from tests.support.formats.json_records import BAD, batch_of, damaged_lines, decode_with
 
 SCHEMA = pa.schema([("a", pa.int32()), ("t", pa.string()), ("d", pa.timestamp("s")), ("f", pa.float64())])
 GOOD = [

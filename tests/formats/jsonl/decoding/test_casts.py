@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from recshuf.errors import ConversionError
 from recshuf.formats.jsonl.decoder import JsonDecoder
 from tests.support.effort import examples
-from tests.support.formats.json_decoding import decode, failure
+from tests.support.formats.json_records import decode, failure
 
 INNER = pa.struct([("raw", pa.large_binary()), ("none", pa.null()), ("text", pa.string())])
 GIVEN: dict[str, tuple[pa.DataType, str, Any]] = {

@@ -17,16 +17,18 @@ from recshuf.errors import InputError
 from recshuf.formats.jsonl import line_checks
 from recshuf.formats.jsonl.decoder import JsonDecoder
 from tests.support.effort import examples
-from tests.support.formats.json_decoding import (
+from tests.support.formats.json_oracle import DoesNotFitError, as_typed, merged, type_of
+from tests.support.formats.json_records import (
+    ANY_RECORDS,
+    RECORDS_OF_ONE_TYPE,
     batch_of,
     decode,
     decode_with,
     failure,
     merge_spans,
     observe_spans,
+    written,
 )
-from tests.support.formats.json_oracle import DoesNotFitError, as_typed, merged, type_of
-from tests.support.formats.json_records import ANY_RECORDS, RECORDS_OF_ONE_TYPE, written
 
 
 @settings(max_examples=examples(160), deadline=None)

@@ -14,8 +14,8 @@ from recshuf.errors import InputError
 from recshuf.formats.jsonl import inference
 from recshuf.formats.jsonl.decoder import JsonDecoder
 from tests.support.effort import some
-from tests.support.formats.json_decoding import batch_of, decode_with, merge_spans, observe_spans
 from tests.support.formats.json_oracle import as_typed
+from tests.support.formats.json_records import batch_of, decode_with, merge_spans, observe_spans
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from recshuf.storage.writing import StoredObject
 from tests.support.effort import mostly_slow
 from tests.support.numbered_files import FORMATS, SUFFIXES, make_inputs
 from tests.support.objects.object_outputs import AnyBucket
-from tests.support.stores.killed_stores import fork, join
+from tests.support.processes.deaths import fork, join
 from tests.support.stores.small_stores import ids_of, write
 
 pytestmark = pytest.mark.usefixtures("no_pauses")

@@ -1,7 +1,5 @@
 """The Python functions: what they take, what they refuse, and what tools see of them."""
 
-from __future__ import annotations
-
 import dataclasses
 import importlib
 import inspect

@@ -1,7 +1,5 @@
 """The store of a loader of files: when it is made, which inputs share one, which have none, and what to do when it is damaged."""
 
-from __future__ import annotations
-
 import gc
 import os
 import shutil

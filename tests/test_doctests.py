@@ -1,7 +1,5 @@
 """The examples of all docstrings give what they show."""
 
-from __future__ import annotations
-
 import doctest
 import importlib
 from pathlib import Path

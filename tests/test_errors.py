@@ -1,7 +1,5 @@
 """Errors reach the caller whole: through pickle, and as the built-in kinds that a caller already catches."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 from collections.abc import Callable

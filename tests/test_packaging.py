@@ -1,7 +1,5 @@
 """The sdist and the wheel made from it: what they hold, and that the wheel works away from the sources."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import subprocess
 import sys

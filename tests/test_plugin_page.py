@@ -1,7 +1,5 @@
 """docs/plugin.md holds a whole format, which works as the package that it is."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """What the README shows works as written, and what it names exists."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import subprocess

@@ -1,7 +1,5 @@
 """The recipes of docs/recipes.md do what they say, on small data."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

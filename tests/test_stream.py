@@ -1,7 +1,5 @@
 """`recshuf.stream`: the shuffled records as a reader of batches, and what it holds until its end."""
 
-from __future__ import annotations
-
 import gc
 import os
 import threading

@@ -1,7 +1,5 @@
 """Tables that a program holds, as inputs: shuffled as the same rows in a Parquet file are."""
 
-from __future__ import annotations
-
 import datetime
 import json
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What a run warns of: heard in Python and on the command line, and kept in the report."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -1,7 +1,5 @@
 """Peak memory of verify and check, each in a process of its own."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

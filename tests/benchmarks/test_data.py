@@ -1,7 +1,5 @@
 """The generated test data: the same seed gives the same bytes, and the files are what they claim to be."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Each benchmark beside the suite runs at the size of a test, and has a row for all that it compares."""
 
-from __future__ import annotations
-
 import importlib
 from importlib.util import find_spec
 from pathlib import Path

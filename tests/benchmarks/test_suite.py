@@ -1,7 +1,5 @@
 """The benchmarks at the size of a test: that they run, check what they measure, and say what went wrong. No time is judged."""
 
-from __future__ import annotations
-
 import importlib.util
 import io
 import json

@@ -1,7 +1,5 @@
 """Fixtures of the tests of the command line."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Protocol
 

@@ -1,7 +1,5 @@
 """Arguments mean what they say, and those that cannot be meant are refused in one line."""
 
-from __future__ import annotations
-
 import os
 import pty
 import subprocess

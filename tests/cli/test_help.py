@@ -1,7 +1,5 @@
 """Help, version and completion name every option and command, and import nothing heavy; so do the list of formats and the demo."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -1,7 +1,5 @@
 """Stores that are damaged, half deleted or silent: the advice of every error works as it is written, and a signal ends the wait."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -1,7 +1,5 @@
 """Errors are told in one line with their exit code, and nothing is imported that is not needed."""
 
-from __future__ import annotations
-
 import errno
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """What an error proposes, the running command has."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

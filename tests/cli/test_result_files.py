@@ -1,7 +1,5 @@
 """Summaries, reports and plans: what they tell, where they go, and what they never replace."""
 
-from __future__ import annotations
-
 import json
 import os
 import resource

@@ -1,7 +1,5 @@
 """A signal ends a run in one line, whatever the run waits for, and nothing is left."""
 
-from __future__ import annotations
-
 import os
 import select
 import signal

@@ -1,7 +1,5 @@
 """Standard input: a file redirected to it is read as a file, and what has no name has the format of the output."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import io

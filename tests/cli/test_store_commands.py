@@ -1,7 +1,5 @@
 """The commands on pile stores, as a user calls them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The tasks of a saved plan, each a command: together they write the bytes of one run, in any order within a stage."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

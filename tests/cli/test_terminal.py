@@ -1,7 +1,5 @@
 """Progress is drawn on a terminal, and only there; warnings are told everywhere."""
 
-from __future__ import annotations
-
 import gzip
 import os
 import pty

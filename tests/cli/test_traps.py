@@ -1,7 +1,5 @@
 """Command lines that do not say what they mean are refused or warned of before anything is written."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`recshuf verify` as a command: exit codes, what it prints, its report."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

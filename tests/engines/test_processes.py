@@ -1,7 +1,5 @@
 """Processes as an engine: how they end, whatever ends, and what is told of one that dies."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Ray as an engine: what is told where it cannot be used."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

@@ -1,7 +1,5 @@
 """The example programs do what they are written for."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

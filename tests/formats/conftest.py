@@ -1,7 +1,5 @@
 """Which tests of formats are slow, packages of formats that are installed for a test, and the process that reads what would do harm."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 

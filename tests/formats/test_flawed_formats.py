@@ -1,7 +1,5 @@
 """The conformance suite finds what is wrong with an adapter: its tests are run with the format of docs/plugin.md and a flaw in it."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import sys

@@ -1,7 +1,5 @@
 """Options that formats declare: from the command line and Python to the format, into journals, plans and stores, and refused elsewhere."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

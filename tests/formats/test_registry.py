@@ -1,7 +1,5 @@
 """Formats are found by name, suffix and content; packages add some, and nothing outside of the formats knows one by name."""
 
-from __future__ import annotations
-
 import ast
 import importlib.metadata
 import io

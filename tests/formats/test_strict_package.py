@@ -1,7 +1,5 @@
 """A format of another package whose tables have certain columns only: its fields, its bad records, what is converted to it."""
 
-from __future__ import annotations
-
 import json
 from itertools import groupby
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Fields of records as texts: one text for a value in every format, as written, and a refusal where there is none."""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 import random

@@ -6,8 +6,6 @@ A mutant follows from its format, seed and number alone::
     python -m tests.fuzzing parquet --only 117 --keep DIR   # one mutant again, its files kept
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import re

@@ -1,7 +1,5 @@
 """Mutations: one valid file in, one damaged file out, from the draws of a generator alone."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -3,8 +3,6 @@
 They are slow and obvious. A damaged file may well crash the library: call them in a child.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections import Counter

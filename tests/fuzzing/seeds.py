@@ -1,7 +1,5 @@
 """Small valid files of every format, of several kinds each: what mutants are made from."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

@@ -1,7 +1,5 @@
 """Some hundred mutated files of every format; ``python -m tests.fuzzing`` makes thousands."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

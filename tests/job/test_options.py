@@ -1,7 +1,5 @@
 """Options: each is declared once, takes values of any type that fit it, and refuses others by name; shares of a split are exact."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """The plan: whatever goes in, what comes out keeps its promises, and the memory that an error names is enough."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The grammar of ``--schema`` files."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

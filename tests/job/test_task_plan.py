@@ -1,7 +1,5 @@
 """The division into tasks: every fragment in one part, rows numbered or counted, every shard in one task."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """The manifest: what is read of it, and compared with it."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

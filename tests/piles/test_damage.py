@@ -1,7 +1,5 @@
 """A damaged store gives its records or an error that names the file, never other records."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

@@ -3,8 +3,6 @@
 ``python -m tests.piles.test_golden_stores --write`` makes the stores anew: only for a new version, under a new name.
 """
 
-from __future__ import annotations
-
 import contextlib
 import sys
 import tempfile

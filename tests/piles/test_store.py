@@ -1,7 +1,5 @@
 """The piles of a run, against a sorted list: nothing is lost on the way through memory, regions, extents and splits."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Rows taken in another order are those of the lists that a batch holds; sizes of rows are those of Arrow's own slices."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import numpy as np

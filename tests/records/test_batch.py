@@ -1,7 +1,5 @@
 """Records and their codecs: what is packed comes back, whatever the columns and wherever the slices lie."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np

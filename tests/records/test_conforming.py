@@ -1,7 +1,5 @@
 """Arrays conform to other types at any slice, and keep their values; decimals with more digits than their type has are found."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from itertools import product

@@ -1,7 +1,5 @@
 """Digests, against sums of Python's integers, one record at a time."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Reading one field of each record: the same values as among all others, and nothing else is read."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

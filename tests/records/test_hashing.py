@@ -1,7 +1,5 @@
 """Fingerprints of records: functions of the value alone, different for different values, with nothing linear in them."""
 
-from __future__ import annotations
-
 import datetime
 import decimal
 import itertools

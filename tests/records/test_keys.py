@@ -1,7 +1,5 @@
 """The order: keys that never change, piles that are ranges of keys, sorts that keep ties in place."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import example, given, settings

@@ -1,7 +1,5 @@
 """Where records come from: packed into one number each, and found again."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Any
 

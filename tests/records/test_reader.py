@@ -1,7 +1,5 @@
 """Reading inputs in threads: rows are numbered in order, and nobody is idle while a batch waits."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Sequence
 from itertools import takewhile

@@ -1,7 +1,5 @@
 """Keys of values: those of a slow, obvious oracle. Keys of a split: members of parts, and their orders, as likely as they should be."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction

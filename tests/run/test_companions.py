@@ -1,7 +1,5 @@
 """Shards of two files: written, noted, compared, replaced and removed together, whenever a run dies."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

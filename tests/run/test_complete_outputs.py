@@ -1,7 +1,5 @@
 """A complete output that is to be resumed: that of the same command is told, and that of another is refused."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """All conversions as whole runs: values come through in the order of the seed, or are refused by name."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable

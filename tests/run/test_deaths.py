@@ -1,7 +1,5 @@
 """A run may die before any of its changes on disk: the next one completes it to the same bytes, and leaves nothing."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Callable

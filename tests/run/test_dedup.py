@@ -1,7 +1,5 @@
 """Of equal records the first in the order of the inputs is kept, however a run is planned; and every record is counted."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Sequence

@@ -10,8 +10,6 @@ To record what recshuf writes now, after a change that is meant to alter outputs
     python -m tests.run.test_golden_outputs --write
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import importlib.metadata

@@ -1,7 +1,5 @@
 """Groups: whole, in uniform order, cut between shards; a group that does not fit is refused before a shard is begun."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Iterable, Sequence

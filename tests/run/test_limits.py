@@ -1,7 +1,5 @@
 """Peak memory and open files of whole runs, each in a process of its own."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

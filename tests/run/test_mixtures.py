@@ -1,7 +1,5 @@
 """Weights and copies of inputs: exact counts, whole copies and a sample, in uniform order; and samples by a share."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections import Counter

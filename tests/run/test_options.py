@@ -1,7 +1,5 @@
 """Options that cannot be meant, or have no effect for the formats, are refused by name before anything is written."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """The order is that of the seed, whatever a run decides by itself: compared with a sort by key, input and row."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

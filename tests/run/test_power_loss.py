@@ -1,7 +1,5 @@
 """What a loss of power leaves at any moment: nothing is in place that is not whole on the disk."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Iterator

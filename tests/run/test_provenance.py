@@ -1,7 +1,5 @@
 """Provenance: each record says where it was read, in every format; a run without room for that is refused."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

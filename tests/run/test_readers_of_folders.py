@@ -1,7 +1,5 @@
 """A folder of shards, and one of such folders, is opened by the readers it is made for."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A run that died is continued from its finished parts; what does not fit is refused by name, and damage is made good."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Attempts of a run may keep pile sets in different folders: all are read, named and removed."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What a run does not use is not imported: it would be most of the time of a small one."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

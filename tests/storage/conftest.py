@@ -1,7 +1,5 @@
 """What tests of stores share."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.objects.object_outputs import STORES, AnyBucket

@@ -1,7 +1,5 @@
 """URLs, storage options and variables: credentials, which are never shown, servers, and the stores that an option holds for."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta

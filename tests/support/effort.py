@@ -1,7 +1,5 @@
 """How much the tests try: a part of the examples and places each time, or all of them with RECSHUF_TESTS=all."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar

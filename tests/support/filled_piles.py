@@ -1,7 +1,5 @@
 """Stores of piles filled with records of one column, and the order in which all of it is to come back."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """Shuffles with a flaw that real code has had, to try tests on: they take a generator and the number of records."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

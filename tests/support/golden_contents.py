@@ -13,8 +13,6 @@ The manifest
     which are as pyarrow prints them.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 All values follow from the row number by integer arithmetic. Files are written with the formats' plain libraries.
 """
 
-from __future__ import annotations
-
 import base64
 import datetime
 import gzip

@@ -1,7 +1,5 @@
 """Groups by the formulas of docs/store.md, one record at a time: a slow, obvious oracle."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import groupby
 

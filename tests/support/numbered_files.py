@@ -1,7 +1,5 @@
 """Files of numbered records in every format: how they are written, read back, and ordered by a seed."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """Makes docs/options.md from the commands: ``python -m tests.support.options_page --write``."""
 
-from __future__ import annotations
-
 import re
 import sys
 from itertools import chain

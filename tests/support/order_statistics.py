@@ -3,8 +3,6 @@
 A permutation `p` is an integer array of shape ``(n,)``: ``p[k]`` is the origin index of output ``k``.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Packages that register formats: folders of a distribution's metadata, put on `sys.path`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Schemas of every kind, and batches of records of them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 

@@ -1,7 +1,5 @@
 """Small runs that are planned like large ones: all that tests change inside a run, as no option does, is changed here."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable, Sequence

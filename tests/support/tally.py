@@ -1,7 +1,5 @@
 """What came of many attempts to break a run: the row of a table."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 COLUMNS = ("tried", "right", "detected", "silent", "crashed", "hung")

@@ -1,7 +1,5 @@
 """Memory to read into: where it lies, and when it is used again."""
 
-from __future__ import annotations
-
 import gc
 from typing import Any
 

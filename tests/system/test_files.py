@@ -1,7 +1,5 @@
 """Syncing of whole file systems."""
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import os

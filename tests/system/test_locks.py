@@ -1,7 +1,5 @@
 """Locks: who holds one, who is refused, and what is deleted only while nobody holds it."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from functools import partial

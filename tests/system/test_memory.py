@@ -1,7 +1,5 @@
 """Allocators that suit the memory limit."""
 
-from __future__ import annotations
-
 import os
 import platform
 import subprocess

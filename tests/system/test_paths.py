@@ -1,7 +1,5 @@
 """Where large temporary files go, and errors in writing: what failed, what room there is, and what the user can do."""
 
-from __future__ import annotations
-
 import errno
 import os
 import tempfile

@@ -1,7 +1,5 @@
 """A pool is left only when none of its threads is at work any more; functions in threads stop each other."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

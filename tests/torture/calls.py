@@ -4,8 +4,6 @@ After each the output holds what it held before or the complete new set, the mes
 ``--resume`` completes to the bytes of an undisturbed run.
 """
 
-from __future__ import annotations
-
 import errno
 import signal
 from collections.abc import Iterable

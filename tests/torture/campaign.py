@@ -6,8 +6,6 @@ Every attack follows from the seed. To run one that failed again, give its kind,
 number to ``--number``.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import tempfile

@@ -4,8 +4,6 @@ A change is detected, or it is harmless: it lies where nothing is ever read, in 
 hit is made again. Those are the ones counted as right.
 """
 
-from __future__ import annotations
-
 import errno
 import random
 from pathlib import Path

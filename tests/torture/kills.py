@@ -6,8 +6,6 @@ or twice the time of an undisturbed run where that is longer, as on a slow machi
 left or the message says how to resume.
 """
 
-from __future__ import annotations
-
 import random
 import signal
 from collections.abc import Callable

@@ -5,8 +5,6 @@ before or the complete new set, the message names the folder and the bytes neede
 ``--resume`` completes to the bytes of an undisturbed run.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import subprocess

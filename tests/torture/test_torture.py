@@ -1,7 +1,5 @@
 """The short form of every attack, and that the instruments of the attacks see what they are meant to see."""
 
-from __future__ import annotations
-
 import errno
 import os
 import subprocess

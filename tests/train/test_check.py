@@ -1,7 +1,5 @@
 """The check of a loader: uniform epochs pass, and what is wrong with an epoch is found."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Batches: every type in the form that the table of the docs gives, in memory of their own."""
 
-from __future__ import annotations
-
 import datetime
 import json
 from collections.abc import Iterator

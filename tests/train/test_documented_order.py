@@ -1,7 +1,5 @@
 """docs/store.md says what an epoch is: its random numbers, and the loaders over stores that its own reader reads."""
 
-from __future__ import annotations
-
 import re
 from itertools import islice
 from pathlib import Path

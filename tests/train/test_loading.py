@@ -1,7 +1,5 @@
 """Values computed ahead: by which thread, how many, and in which order."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Generator
 

@@ -1,7 +1,5 @@
 """Mixes against the oracle: any stores, weights, lanes, ranks and resumes; and what is refused."""
 
-from __future__ import annotations
-
 import json
 import warnings
 from collections import Counter

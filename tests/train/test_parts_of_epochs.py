@@ -1,7 +1,5 @@
 """Parts of the records of a store: what an Arrow expression keeps, and what a limit leaves."""
 
-from __future__ import annotations
-
 import gc
 import json
 import pickle

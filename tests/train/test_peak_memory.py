@@ -1,7 +1,5 @@
 """Peak memory of a loader, in a process of its own, above what that held before."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

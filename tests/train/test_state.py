@@ -1,7 +1,5 @@
 """The state: small, JSON, and refused by a loader of other batches. Any loader counts and ends in the same way."""
 
-from __future__ import annotations
-
 import gc
 import json
 import threading

@@ -1,7 +1,5 @@
 """The loader over real stores: the order and values of gather for every format, in any process."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import pickle

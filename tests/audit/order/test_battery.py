@@ -1,7 +1,5 @@
 """The battery: quiet for uniform orders, loud for flaws; test_shufflers has the flaws of shufflers that exist."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from itertools import permutations

@@ -1,7 +1,5 @@
 """The check of an order: where records come from, by which values they are sorted, and what it says."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os

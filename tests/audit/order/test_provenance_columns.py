@@ -1,7 +1,5 @@
 """The check that goes by the columns of provenance alone: its order of files, its sample, and what it refuses."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

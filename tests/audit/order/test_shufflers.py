@@ -1,7 +1,5 @@
 """What other shufflers do: each method equals the slow loop it stands for, and has the flaws known of it."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import numpy as np

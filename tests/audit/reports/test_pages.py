@@ -1,7 +1,5 @@
 """Pages: what is on them, that they hold together as HTML, and that they load nothing."""
 
-from __future__ import annotations
-
 import base64
 import html.parser
 import io

@@ -1,7 +1,5 @@
 """Pictures show each record in its colour at its position on the curve, say what is shown, and have a full legend."""
 
-from __future__ import annotations
-
 import io
 import sys
 from importlib.util import find_spec

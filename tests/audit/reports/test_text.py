@@ -1,7 +1,5 @@
 """Text of other origin stays on one line, with what a terminal would obey escaped."""
 
-from __future__ import annotations
-
 import pytest
 
 from recshuf.audit.order.battery import Score

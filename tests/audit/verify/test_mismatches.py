@@ -1,7 +1,5 @@
 """Hashes that differ are counted exactly, in bounded memory, in piles or not; rows are numbered across batches."""
 
-from __future__ import annotations
-
 import gzip
 from pathlib import Path
 

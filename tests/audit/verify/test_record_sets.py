@@ -1,7 +1,5 @@
 """Files of the output that differ from the manifest, and those that cannot be read, are named."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Verification: equal multisets pass, in any order, cut and format; every kind of damaged record is found and named."""
 
-from __future__ import annotations
-
 import collections
 import json
 import random

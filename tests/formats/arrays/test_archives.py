@@ -1,7 +1,5 @@
 """Archives of arrays as people have them: lengths that differ, orders and types, damage, conversions."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import zipfile

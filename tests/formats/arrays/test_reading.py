@@ -1,7 +1,5 @@
 """Arrays of NumPy and binary records as people have them: types, headers, damage, conversions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The adapters of fixed records keep the promises of every format."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import MappingProxyType
 

@@ -1,7 +1,5 @@
 """Arrow files as tools write them: dictionaries that change, damage, odd types, several inputs, and what reads the output."""
 
-from __future__ import annotations
-
 import json
 import re
 import struct

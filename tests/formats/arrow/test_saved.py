@@ -1,7 +1,5 @@
 """Folders that `save_to_disk` of Hugging Face datasets wrote, as inputs and as outputs, in folders and in buckets."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

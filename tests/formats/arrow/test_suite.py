@@ -1,7 +1,5 @@
 """The Arrow adapter keeps the promises of every format, for files and for streams, compressed or not."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pyarrow as pa

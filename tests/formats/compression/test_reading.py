@@ -1,7 +1,5 @@
 """Compressed bytes: read whole, or refused; memory is bounded."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import lzma

@@ -1,7 +1,5 @@
 """Compressed outputs: what the library of each compression reads, checked by sums; and which compression it is."""
 
-from __future__ import annotations
-
 import os
 import random
 import zlib

@@ -1,7 +1,5 @@
 """What CSV inputs have at their top, where their records end, and records without an end."""
 
-from __future__ import annotations
-
 import gzip
 from itertools import product
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Types of CSV columns: the same however records are cut, and none that alters a whole number."""
 
-from __future__ import annotations
-
 import csv
 import datetime
 import io

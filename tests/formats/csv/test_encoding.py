@@ -1,7 +1,5 @@
 """A value reads back from CSV as it was, or is refused: pyarrow writes an error in place of what its text cannot say."""
 
-from __future__ import annotations
-
 import csv
 import io
 from pathlib import Path

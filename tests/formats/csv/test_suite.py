@@ -1,7 +1,5 @@
 """The CSV adapter keeps the promises of every format."""
 
-from __future__ import annotations
-
 import csv
 import io
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What is taken for the top of CSV: as other readers take it, or said in a note."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Compounds with members of variable length: they come out as they went in, and as structs."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

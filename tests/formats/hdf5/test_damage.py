@@ -1,7 +1,5 @@
 """Damage that HDF5 would not survive, or not notice, is found before it reads; so are files that do harm otherwise."""
 
-from __future__ import annotations
-
 import gc
 import os
 import shutil

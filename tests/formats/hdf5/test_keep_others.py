@@ -1,7 +1,5 @@
 """Datasets of other lengths, copied as they are beside shuffled ones: which may be, and whole runs on files of other libraries."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

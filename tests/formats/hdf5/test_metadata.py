@@ -1,7 +1,5 @@
 """What HDF5 files say beside their records: attributes of all objects, scalars, copies."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

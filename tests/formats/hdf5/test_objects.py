@@ -1,7 +1,5 @@
 """HDF5 files in object stores: the rows of the file, and their indexes in few rounds of requests."""
 
-from __future__ import annotations
-
 import re
 import struct
 from collections.abc import Sequence

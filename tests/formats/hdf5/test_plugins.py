@@ -1,7 +1,5 @@
 """Filters that change values are undone once, and never applied again."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """HDF5 files that are refused, each by name, or left out of shards, and disks that are full."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -1,7 +1,5 @@
 """Rows from HDF5 to HDF5: every type, chunk and filter, bit for bit, as HDF5 itself reads them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import cycle
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What every shard is: chunks, filters, and copies of all that the first input has beside its records."""
 
-from __future__ import annotations
-
 import ctypes
 import struct
 import time

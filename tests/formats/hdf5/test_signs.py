@@ -1,7 +1,5 @@
 """Files that are no list of records are refused by what they are; attributes of AnnData and pandas say which rows move."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import sys

@@ -1,7 +1,5 @@
 """Cells of AnnData and 10x, with the rows of their sparse matrices: whole runs, and files that are refused."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import subprocess

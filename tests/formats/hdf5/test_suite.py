@@ -1,7 +1,5 @@
 """The HDF5 adapter keeps the promises of every format, also for cells with the rows of sparse matrices."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

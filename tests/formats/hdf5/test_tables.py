@@ -1,7 +1,5 @@
 """HDF5 and table form: what a decoder makes of datasets, and which datasets a table becomes."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any

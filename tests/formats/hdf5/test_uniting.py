@@ -1,7 +1,5 @@
 """Inputs whose datasets differ in type: one type for a conversion, `--widen` for HDF5, and refusals that say how."""
 
-from __future__ import annotations
-
 import json
 from itertools import pairwise, product
 from pathlib import Path

@@ -1,7 +1,5 @@
 """JSON arrays: their elements are the records, one line each, and are written as lines or as an array again."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

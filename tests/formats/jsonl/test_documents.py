@@ -1,7 +1,5 @@
 """Files that others wrote: decoded as `json` reads them, or refused, as other forms of JSON than lines are."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

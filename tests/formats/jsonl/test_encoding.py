@@ -1,7 +1,5 @@
 """Table form to JSON lines, against a plain recursive comparison with what `json` reads back."""
 
-from __future__ import annotations
-
 import base64
 import datetime
 import json

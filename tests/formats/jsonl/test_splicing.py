@@ -1,7 +1,5 @@
 """Fields are spliced into lines of JSON, and taken out of them, without touching their other bytes."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

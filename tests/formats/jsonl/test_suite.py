@@ -1,7 +1,5 @@
 """The JSONL adapter keeps the promises of every format."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Headers, and what is known of lines before they are read."""
 
-from __future__ import annotations
-
 import gzip
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Records of text and JSONL are exactly the bytes between separators, however they are read."""
 
-from __future__ import annotations
-
 import errno
 import gzip
 import io

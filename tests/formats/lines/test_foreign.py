@@ -1,7 +1,5 @@
 """What is no lines, or lines that are no records, is refused under any name, compressed or not; other text is not taken for it."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import io

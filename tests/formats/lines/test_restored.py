@@ -1,7 +1,5 @@
 """Decoders made for one field, or for records that are kept in a store, decode as those that saw the inputs."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

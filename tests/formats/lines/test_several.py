@@ -1,7 +1,5 @@
 """Records of several lines: so many each, or from a line that begins with a text to the next."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import re

@@ -1,7 +1,5 @@
 """Shards of lines: the records and nothing else, however they are written."""
 
-from __future__ import annotations
-
 import io
 import os
 from pathlib import Path

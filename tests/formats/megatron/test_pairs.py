@@ -1,7 +1,5 @@
 """Which files are a data set of Megatron, what is wrong in one, and its documents as tables."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import struct

@@ -1,7 +1,5 @@
 """Data sets of Megatron: documents keep their sequences and modes, and two files make a shard."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Sequence
 from itertools import pairwise

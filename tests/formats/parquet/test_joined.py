@@ -1,7 +1,5 @@
 """Small files and small row groups that are read at once hold what each holds by itself, and damage to one stays in it."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What Parquet files say beside their records must agree, and is true of the shuffled ones: features, types, indices, counts, copies."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

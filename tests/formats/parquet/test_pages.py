@@ -1,7 +1,5 @@
 """Pages and footers of other writers are read with every value; what is damaged in them is found, and moves no other row."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Fragments follow blocks and row groups; records and files that are too long, damaged, made to do harm or no Parquet are refused by name."""
 
-from __future__ import annotations
-
 import gc
 import os
 import re

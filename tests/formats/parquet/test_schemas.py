@@ -1,7 +1,5 @@
 """Files whose schemas differ become one table without loss, or the clash is named; folders named `key=value` become columns."""
 
-from __future__ import annotations
-
 from itertools import combinations_with_replacement, permutations
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The Parquet adapter keeps the promises of every format."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Every type of the Parquet specification comes back, also those that Arrow lacks or cuts, or is refused by name."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Values, types and metadata that Parquet can hold come through as they are."""
 
-from __future__ import annotations
-
 import datetime
 import json
 import math

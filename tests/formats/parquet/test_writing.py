@@ -1,7 +1,5 @@
 """Shards are stored as the inputs are, their bytes depend on records alone, and what cannot be written is refused."""
 
-from __future__ import annotations
-
 import base64
 import errno
 import gc

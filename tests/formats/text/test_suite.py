@@ -1,7 +1,5 @@
 """The text adapter keeps the promises of every format."""
 
-from __future__ import annotations
-
 from recshuf.formats.text import FORMAT
 from tests.support.formats.file_suite import LineSuite
 

@@ -1,7 +1,5 @@
 """Text as a table and back, and what tells text from JSONL."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """TFRecord: frames are kept byte for byte, whoever wrote them, and damaged ones are told."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import json

@@ -1,7 +1,5 @@
 """Archives as people have them: names, headers, what belongs to no record, keys that come twice, damage, conversions."""
 
-from __future__ import annotations
-
 import gc
 import gzip
 import tarfile

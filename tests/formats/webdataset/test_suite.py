@@ -1,7 +1,5 @@
 """The adapter of WebDataset keeps the promises of every format; archives are written and read by the standard library."""
 
-from __future__ import annotations
-
 import io
 import tarfile
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """The commit: all or nothing, and the manifest last."""
 
-from __future__ import annotations
-
 import errno
 import os
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Destinations: what an output means, and what is never replaced."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

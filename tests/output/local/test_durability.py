@@ -1,7 +1,5 @@
 """What syncs there are besides those of `tests.run.test_power_loss`: of many shards, and of runs that end early."""
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Callable

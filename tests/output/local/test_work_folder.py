@@ -1,7 +1,5 @@
 """The work folder: one run at a time, a journal that may be damaged, and nothing lost of what a dead run left."""
 
-from __future__ import annotations
-
 from itertools import accumulate
 from pathlib import Path
 

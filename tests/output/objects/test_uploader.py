@@ -1,7 +1,5 @@
 """The uploader: few shards on the disk, few parts in memory, and uploads that stay open."""
 
-from __future__ import annotations
-
 import random
 import threading
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Slices: records with columns of any type are cut and come back, in their order or in another one."""
 
-from __future__ import annotations
-
 import random
 from itertools import pairwise
 from typing import Any

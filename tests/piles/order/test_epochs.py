@@ -1,7 +1,5 @@
 """The order of epochs is the same for ever; see `tests.train.test_loader` for what the oracle says."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A compaction joins sets: records, order, sources and names stay, and nothing expires that is too new."""
 
-from __future__ import annotations
-
 import math
 import tempfile
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A store that is deleted, or made anew, while others have it open: each says what has happened, and nothing is left for ever."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from contextlib import nullcontext

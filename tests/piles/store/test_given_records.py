@@ -1,7 +1,5 @@
 """What a program gives to a writer comes back as it was, or is refused in one line and leaves nothing."""
 
-from __future__ import annotations
-
 import json
 import math
 import tempfile

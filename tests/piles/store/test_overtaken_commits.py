@@ -1,7 +1,5 @@
 """Whoever is stopped at any call of the system while others change a store: all is as if one had come after the other."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import shutil

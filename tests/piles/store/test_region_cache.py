@@ -1,7 +1,5 @@
 """A cache of regions: each is fetched once by all processes, and what is damaged, cut short or another set's is never served."""
 
-from __future__ import annotations
-
 import errno
 import os
 import pickle

@@ -1,7 +1,5 @@
 """A writer adds a set that holds what it was given, whole or not at all, whoever else writes."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Snapshots: the newest whole one counts, none is lost between processes, and what is in use stays."""
 
-from __future__ import annotations
-
 import errno
 import gc
 import os

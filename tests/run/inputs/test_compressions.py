@@ -1,7 +1,5 @@
 """Compressed lines from end to end, and suffixes of outputs that contradict options."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import io

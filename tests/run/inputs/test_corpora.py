@@ -3,8 +3,6 @@
 The order of a seed is known, so that a shuffled file is compared with the original taken in that order.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import h5py

@@ -1,7 +1,5 @@
 """CSV as programs leave it: parts, unlike headers and line ends, comments and blank lines, codes, other delimiters."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Sequence

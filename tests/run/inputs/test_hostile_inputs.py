@@ -3,8 +3,6 @@
 Those of HDF5 and Parquet are in `tests/formats`, damaged files of all formats in `tests/fuzzing`.
 """
 
-from __future__ import annotations
-
 import bz2
 import contextlib
 import gzip

@@ -1,7 +1,5 @@
 """Schemas inferred from the first records, as if all had been observed; and columns of a conversion from JSONL."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

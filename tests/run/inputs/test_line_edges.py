@@ -1,7 +1,5 @@
 """What begins and ends inputs of lines and is no record: byte order marks, and blank lines."""
 
-from __future__ import annotations
-
 import gzip
 import io
 from collections.abc import Callable

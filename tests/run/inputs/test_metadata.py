@@ -1,7 +1,5 @@
 """Inputs whose attributes and keys differ: what decides the meaning of values is refused, and what the output says is that of all."""
 
-from __future__ import annotations
-
 import json
 import re
 import warnings

@@ -1,7 +1,5 @@
 """Inputs that are empty, cannot be read, or change while a run reads them: a valid output, or an error that names the input."""
 
-from __future__ import annotations
-
 import gzip
 import os
 from collections.abc import Callable

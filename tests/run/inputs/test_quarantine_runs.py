@@ -1,7 +1,5 @@
 """Records that do not parse are set aside, exactly those, in the order of the inputs, all or nothing."""
 
-from __future__ import annotations
-
 import base64
 import io
 import json

@@ -1,7 +1,5 @@
 """Fixtures of runs that read or write objects."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

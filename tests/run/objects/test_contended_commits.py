@@ -1,7 +1,5 @@
 """Commits during which other programs write, replace or delete an object of the output, and runs that are killed at any moment."""
 
-from __future__ import annotations
-
 import json
 import random
 from contextlib import nullcontext, suppress

@@ -1,7 +1,5 @@
 """Runs whose store or disk fails for a time, or whose journal others delete: what is kept, and how to go on."""
 
-from __future__ import annotations
-
 import threading
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Inputs in a bucket: the records and the bytes of a run on the same files, or one clear error."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

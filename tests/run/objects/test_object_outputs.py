@@ -1,7 +1,5 @@
 """Outputs in a bucket: the bytes of a local run, seen when they are whole, and nothing left behind."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import re

@@ -1,7 +1,5 @@
 """Tasks of several machines that write to a bucket: the bytes of a run in one process, seen when they are whole."""
 
-from __future__ import annotations
-
 import os
 from contextlib import closing
 from pathlib import Path

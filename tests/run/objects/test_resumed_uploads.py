@@ -1,7 +1,5 @@
 """Runs into a bucket that die, are continued elsewhere, overlap, or are cleaned away."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

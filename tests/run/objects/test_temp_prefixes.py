@@ -1,7 +1,5 @@
 """The prefix for spilled records: refused before a run begins if it cannot be used, and no obstacle afterwards."""
 
-from __future__ import annotations
-
 import re
 import signal
 from functools import partial

@@ -1,7 +1,5 @@
 """`--verify` of outputs in a bucket: compared after the commit, and what differs is an error that says what is there."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path

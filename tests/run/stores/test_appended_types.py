@@ -1,7 +1,5 @@
 """What is appended to a store has the types of its records, also where as many bytes could be of others."""
 
-from __future__ import annotations
-
 import io
 import json
 import shutil

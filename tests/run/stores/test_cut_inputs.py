@@ -1,7 +1,5 @@
 """A large input makes several sets, by ranges of rows: the same store but for the epochs, which mix more."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What changes or reads a store may die before any change on disk: all is old or new, and the same call goes on."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from contextlib import suppress

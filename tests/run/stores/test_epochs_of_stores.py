@@ -1,7 +1,5 @@
 """Gather writes the order of any epoch: that of a loader with the same arguments."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a gather compares and refuses; see `test_golden_outputs` for the bytes."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile

@@ -1,7 +1,5 @@
 """Records of a store to look at: those of `gather`, by position and by `_id`, whatever has made and changed the store."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A split scatter makes disjoint stores that are exact in count, and as if scattered alone."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The window: appends and evictions in one step, an exact order over what is left, and compaction."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """Stores that a program has written: empty ones have columns, and types that Parquet changes keep their values."""
 
-from __future__ import annotations
-
 import datetime
 from collections.abc import Callable
 from pathlib import Path

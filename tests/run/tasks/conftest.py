@@ -1,7 +1,5 @@
 """Fixtures of runs that are divided into tasks, and places that they write to."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

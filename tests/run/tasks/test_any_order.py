@@ -1,7 +1,5 @@
 """The tasks of a plan, in any order, each twice at once, and killed anywhere: the bytes are those of one process."""
 
-from __future__ import annotations
-
 import os
 import random
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """What is no plan is refused by every command, and so is a plan that was changed, but for its storage options."""
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Callable, Iterator

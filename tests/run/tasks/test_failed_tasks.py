@@ -1,7 +1,5 @@
 """A task of the gather that cannot write its shards, or read the piles: it says what to do, and doing that helps."""
 
-from __future__ import annotations
-
 import errno
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Bad records that tasks have set aside, and a disk or somebody else has damaged: their task runs again."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Runs by processes of this machine give the bytes of a run by threads, whatever ends them before."""
 
-from __future__ import annotations
-
 import io
 import os
 import pickle

@@ -1,7 +1,5 @@
 """A saved plan: where and when its tasks run, and what they say of one that is no plan, or is done."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

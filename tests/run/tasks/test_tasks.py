@@ -1,7 +1,5 @@
 """A run whose tasks others run gives the bytes of a run in one process, however it is divided and whoever dies."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

@@ -1,7 +1,5 @@
 """Runs and tasks beside others, unfinished or at it: each way out that is named works, and nobody harms what is there."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Which files of a folder or prefix are inputs: data that would be left out, and splits of a data set, are refused."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

@@ -1,7 +1,5 @@
 """Ranges are fetched ahead as memory allows, each byte once, whoever reads them."""
 
-from __future__ import annotations
-
 import random
 import threading
 

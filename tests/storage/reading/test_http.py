@@ -1,7 +1,5 @@
 """Inputs on servers of HTTP: the bytes of one version of a file, or one clear error."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress

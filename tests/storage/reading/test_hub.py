@@ -1,7 +1,5 @@
 """Inputs on the Hugging Face Hub, read by its own library from a server that stands in for it."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Callable, Iterator

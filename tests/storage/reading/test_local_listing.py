@@ -1,7 +1,5 @@
 """The input list: what paths, directories and globs mean, and in which order."""
 
-from __future__ import annotations
-
 import errno
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Objects of each store as they are read: the bytes that were asked for, of the version that was listed, or an error."""
 
-from __future__ import annotations
-
 import pickle
 from functools import partial
 from pathlib import Path

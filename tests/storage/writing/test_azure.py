@@ -1,7 +1,5 @@
 """A container of Azure as it is written to."""
 
-from __future__ import annotations
-
 import pytest
 
 from recshuf.errors import MissingInputError, UsageError

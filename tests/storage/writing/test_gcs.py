@@ -1,7 +1,5 @@
 """A bucket of Google Cloud Storage as it is written to."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

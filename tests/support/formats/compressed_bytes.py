@@ -1,7 +1,5 @@
 """Short ways to encode and read compressed bytes."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """One data set that every format can hold: a name; for formats with columns also numbers and rows of numbers."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections.abc import Callable, Sequence

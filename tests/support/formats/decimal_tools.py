@@ -1,7 +1,5 @@
 """Decimals, also those with more digits than their type has."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 
 KINDS = [

@@ -3,8 +3,6 @@
 source = FakeSource([[b"a", b"b"], [b"c"]], fragment_rows=2, batch_rows=1)
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa

@@ -1,7 +1,5 @@
 """The conformance tests of formats that write their inputs one by one, and of formats of lines; and shuffles that are refused."""
 
-from __future__ import annotations
-
 import gzip
 from abc import abstractmethod
 from collections.abc import Sequence

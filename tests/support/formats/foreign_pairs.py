@@ -1,7 +1,5 @@
 """A format of another package that holds tables of two columns only: keys and numbers, as ``#a=1;b=2;``."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path

@@ -3,8 +3,6 @@
 Files are read as wholes, which real ones would be too large for.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """Tools for tests of formats: those of `recshuf.testing`, and decompression around the code under test."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import io

@@ -1,7 +1,5 @@
 """Tools of the HDF5 tests: raw bytes in and out of datasets, around the code under test."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
 from math import prod

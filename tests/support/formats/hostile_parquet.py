@@ -3,8 +3,6 @@
 Values are ``(type, value)`` pairs of the compact protocol; a struct is a dict of field number and value.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

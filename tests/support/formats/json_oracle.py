@@ -1,7 +1,5 @@
 """The oracle of JSON lines: soundness, types and values of records, one by one with `json`."""
 
-from __future__ import annotations
-
 import json
 from functools import reduce
 from typing import Any

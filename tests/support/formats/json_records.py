@@ -1,7 +1,5 @@
 """Lines of JSON: records drawn and the ways to write them, damaged lines, and short ways to decode them."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

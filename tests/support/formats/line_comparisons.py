@@ -1,7 +1,5 @@
 """Comparisons of an output with inputs, both made of lines."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

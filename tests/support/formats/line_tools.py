@@ -1,7 +1,5 @@
 """Tools of the tests of lines: the oracle, and short ways to read and write."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

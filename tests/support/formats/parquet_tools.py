@@ -1,7 +1,5 @@
 """Tools of the Parquet tests: short ways to read and write files, and to look into them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise

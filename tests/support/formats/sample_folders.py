@@ -1,7 +1,5 @@
 """Folders of small inputs of the formats that are no lines of text and no tables on disk, and the options that they need."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

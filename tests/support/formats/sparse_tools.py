@@ -1,7 +1,5 @@
 """Writes and reads sparse matrices of cells by h5py alone: AnnData, and 10x."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 A subclass has two fixtures: `bucket`, a new one of an emulator, and `store`, the same one as it is written to.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from typing import ClassVar

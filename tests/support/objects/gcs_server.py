@@ -3,8 +3,6 @@
 Run as a program: ``python -m tests.support.objects.gcs_server PORT``.
 """
 
-from __future__ import annotations
-
 import base64
 import sys
 from email.utils import formatdate

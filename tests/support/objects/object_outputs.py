@@ -1,7 +1,5 @@
 """Shuffles into a bucket, and what they must give."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Buckets of emulators of Google Cloud Storage and of Azure Blob Storage (Azurite), for tests."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -3,8 +3,6 @@
 What it does anew for each request is left out.
 """
 
-from __future__ import annotations
-
 import io
 import sys
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The command line as a child process: how it is called, waited for, and what it prints."""
 
-from __future__ import annotations
-
 import os
 import select
 import sys

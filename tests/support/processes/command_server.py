@@ -4,8 +4,6 @@ What runs is the real program from its entry point to the end of its process. Th
 and answers with one, on its standard input and output.
 """
 
-from __future__ import annotations
-
 import gc
 import importlib
 import json

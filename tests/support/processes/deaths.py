@@ -3,8 +3,6 @@
 What a process had not synced is lost in part: of the file that it is about to sync, a part of the last bytes.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

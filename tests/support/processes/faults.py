@@ -1,7 +1,5 @@
 """The library that makes system calls fail: how it is built, and how a process that has loaded it arms it."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Runs that are divided into many small tasks, for engines that know nothing of that."""
 
-from __future__ import annotations
-
 import resource
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor

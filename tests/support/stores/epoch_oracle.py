@@ -1,7 +1,5 @@
 """What an epoch is, slowly: every record a tuple, sorted by Python and cut as lists."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence

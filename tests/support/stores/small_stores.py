@@ -1,7 +1,5 @@
 """Small pile stores: written, changed and read by their public names."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A reader of pile stores written from docs/store.md alone: it shares no code with recshuf."""
 
-from __future__ import annotations
-
 import base64
 import io
 import json

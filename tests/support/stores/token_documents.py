@@ -1,7 +1,5 @@
 """Documents of tokens in a store in memory, and the sequences that a packed loader cuts from them, made slowly."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import count, islice
 from typing import Any

@@ -3,8 +3,6 @@
 python -m tests.support.stores.training_process STORE WORKERS START_METHOD [STATE]
 """
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import sys

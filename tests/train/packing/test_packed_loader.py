@@ -1,7 +1,5 @@
 """Packing: what it refuses, the seeds of sequences, and best fit."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A packed loader, also of several stores, resumes anywhere, on any number of ranks, from one small state, and reads little for it."""
 
-from __future__ import annotations
-
 import gc
 import json
 import pickle

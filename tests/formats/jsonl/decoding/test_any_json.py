@@ -1,7 +1,5 @@
 """Types ``json`` and ``map`` of a schema hold any values and any names, NaN is taken by floats of a schema, and messages propose all that."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

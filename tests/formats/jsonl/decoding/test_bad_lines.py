@@ -1,7 +1,5 @@
 """JSON lines that are no records, set aside: exactly those, for reasons of their own, without looking at lines one by one."""
 
-from __future__ import annotations
-
 import json
 import random
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """A given schema decides every type, and what does not fit it is named."""
 
-from __future__ import annotations
-
 import json
 from decimal import Decimal
 from itertools import product

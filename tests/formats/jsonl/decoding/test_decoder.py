@@ -1,7 +1,5 @@
 """JSON lines to table form, against the same done record by record with `json`."""
 
-from __future__ import annotations
-
 import json
 import random
 from functools import reduce

@@ -1,7 +1,5 @@
 """Types that are inferred: those that do not fit are named with both places, and numbers keep their digits."""
 
-from __future__ import annotations
-
 import json
 from itertools import product
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Kept stores in buckets: what is written and read there is what a store on a disk gives."""
 
-from __future__ import annotations
-
 import itertools
 import pickle
 from concurrent.futures import ThreadPoolExecutor

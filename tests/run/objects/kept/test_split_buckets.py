@@ -1,7 +1,5 @@
 """The parts of a split as stores in a bucket: as on a disk, and all of them or none."""
 
-from __future__ import annotations
-
 import itertools
 from contextlib import nullcontext
 from functools import partial

@@ -1,7 +1,5 @@
 """Upkeep of kept stores in buckets, by the commands and by programs."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os

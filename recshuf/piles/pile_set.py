@@ -3,8 +3,9 @@
 A pile set is one file of R regions. A region holds the slices of one pile. Its capacity is the expected size and six
 standard deviations more.
 
-A slice holds the records of one batch for one region, in input order. It carries the first row of the batch: slices sorted by (input, first row) hold a pile's records in the order of the inputs. A full region
-continues in an extent at the end of the file. A complete set ends in a `Footer`, by which it can be read again.
+A slice holds the records of one batch for one region, in input order. It carries the first row of the batch: slices sorted
+by (input, first row) hold a pile's records in the order of the inputs. A full region continues in an extent at the end of
+the file. A complete set ends in a `Footer`, by which it can be read again.
 """
 
 from __future__ import annotations
@@ -200,19 +201,13 @@ class PileSet:
         """Note that none of them will be read."""
         self._file.forget()
 
-    def fetch(self, regions: range, most_bytes: int) -> None:
-        """Prepare to read some regions next, and those behind them up to so many bytes, unless it has been done."""
-        if regions.stop <= self._fetched:
+    def fetch(self, region: int, most_bytes: int) -> None:
+        """Prepare to read a region next, and those behind it up to so many bytes, unless it has been done."""
+        if region < self._fetched:
             return
-        ranges, size, region = [], 0, regions.start
-        while region < len(self._counts):
-            size += int(self.byte_counts[region])
-            if region >= regions.stop and size > most_bytes:
-                break
-            ranges += self._regions.parts(region)
-            region += 1
-        self._fetched = region
-        self._file.expect(ranges)
+        ends = np.cumsum(self.byte_counts[region:])
+        self._fetched = region + max(1, int(np.searchsorted(ends, most_bytes, side="right")))
+        self.expect(range(region, self._fetched))
 
     def close(self) -> None:
         """Close the file; an unnamed file is then deleted. Idempotent."""

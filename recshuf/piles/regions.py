@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from recshuf.piles.footer import SetDescription
     from recshuf.piles.groups import Cells
     from recshuf.piles.layout import SealedSet
-    from recshuf.piles.slices import Packed, Slice
+    from recshuf.piles.slices import Packed
     from recshuf.piles.store import Store
     from recshuf.records.batch import Records
     from recshuf.records.value_keys import PartFinder
@@ -183,27 +183,19 @@ class FilledRegions(Regions):
         self.byte_counts = np.concatenate([store.resident_bytes, on_disk])[np.newaxis]
         self.can_split = store.key_range.shift > 0
 
-    def _piles(self, column: int) -> range:
-        return range(column, column + 1)
-
     def pack(self, cells: Cells, memory: Allocate = allocate) -> Packed | None:
-        columns = [column for _, column in cells]
-        if columns and columns[0] < self.resident_count:
-            parts = [
-                kept.take(piles) for piles in map(self._piles, columns) for kept in self._store.find(piles)
-            ]
+        piles = [pile for _, pile in cells]
+        if piles and piles[0] < self.resident_count:
+            parts = [kept.take(pile) for pile in piles for kept in self._store.find(pile)]
             return JoinedRecords(parts) if parts else None
         slices = [
             (base, piece)
-            for column in columns
+            for pile in piles
             for _, base, piece in sorted(
-                self._read(column, memory), key=lambda one: one[2].origin.shift(one[1])
+                self._store.read(pile, memory), key=lambda one: one[2].origin.shift(one[1])
             )
         ]
         return PackedRecords(self._store.codec, slices) if slices else None
-
-    def _read(self, column: int, memory: Allocate = allocate) -> Iterator[tuple[int, int, Slice]]:
-        return self._store.read(column, memory)
 
     def iterate_parts(self, column: int) -> Iterator[tuple[Origin, Records]]:
         for _, origin, records in self._parts(column):
@@ -213,39 +205,37 @@ class FilledRegions(Regions):
         return int(find_piles(np.array([key], np.uint64), self._store.pile_count, self._store.key_range)[0])
 
     def digest(self, cells: Cells) -> Digest:
-        return sum_digests(self._store.sum(self._piles(column)) for _, column in cells)
+        return sum_digests(self._store.sum(pile) for _, pile in cells)
 
     def split(self, column: int, part_count: int) -> FilledRegions:
         """Return the records of a column in finer piles, in memory or on disk as it is. The column itself stays."""
-        piles = self._piles(column)
-        store = self._store.make_part(piles, part_count)
+        store = self._store.make_part(column, part_count)
         for _, origin, records in self._parts(column):
             store.add(0, origin, records)
-        if store.sum(range(part_count)) != self._store.sum(piles):
+        if store.digests_of(0).sum() != self._store.sum(column):
             raise self.blame([(0, column)])
-        return FilledRegions(store, f" of {_name_piles(piles)}{self._name}")
+        return FilledRegions(store, f" of pile {column}{self._name}")
 
     def close(self) -> None:
         self._store.close()
 
-    def _parts(self, column: int) -> Iterator[tuple[int, Origin, Records]]:
-        """Yield pile set, origin and records of each part of a column, one after the other."""
-        piles = self._piles(column)
-        if column < self.resident_count:
-            for kept in self._store.find(piles):
-                yield kept.set_index, kept.origin, kept.take(piles)
+    def _parts(self, pile: int) -> Iterator[tuple[int, Origin, Records]]:
+        """Yield pile set, origin and records of each part of a pile, one after the other."""
+        if pile < self.resident_count:
+            for kept in self._store.find(pile):
+                yield kept.set_index, kept.origin, kept.take(pile)
             return
-        for set_index, base, piece in self._read(column):
+        for set_index, base, piece in self._store.read(pile):
             records = PackedRecords(self._store.codec, [(base, piece)]).join()
             yield set_index, piece.origin.shift(base), records
 
     def blame(self, cells: Cells) -> CheckError:
-        """Return the error for the first column that does not hold the records added to it."""
-        for _, column in cells:
-            piles, found = self._piles(column), dict[int, Digest]()
-            for set_index, _, records in self._parts(column):
+        """Return the error for the first pile that does not hold the records added to it."""
+        for _, pile in cells:
+            found = dict[int, Digest]()
+            for set_index, _, records in self._parts(pile):
                 found[set_index] = found.get(set_index, Digest()) + digest_records(records)
-            given, where = self._store.sum_sets(piles), f"gather: {_name_piles(piles)}{self._name}"
+            given, where = self._store.sum_sets(pile), f"gather: pile {pile}{self._name}"
             wrong = [index for index, digest in given.items() if found.get(index, Digest()) != digest]
             if len(wrong) == 1:
                 (index,) = wrong
@@ -253,9 +243,5 @@ class FilledRegions(Regions):
             sums = sum_digests(found.values()), sum_digests(given.values())
             if sums[0] != sums[1]:
                 return disagreement(where, *sums)
-        names = ", ".join(_name_piles(self._piles(column)) for _, column in cells)
+        names = ", ".join(f"pile {pile}" for _, pile in cells)
         return CheckError(f"gather: {names}{self._name} were read or ordered wrongly once; run again")
-
-
-def _name_piles(piles: range) -> str:
-    return f"pile {piles.start}" if len(piles) == 1 else f"piles {piles.start} to {piles.stop - 1}"

@@ -89,9 +89,9 @@ class GroupedBatch:
         bounds = self.bounds
         return self.records.bytes_before(bounds) + np.arange(1, len(bounds) + 1) * bounds.itemsize
 
-    def take(self, piles: range) -> Records:
-        """Return the records of piles that follow each other, as a view."""
-        return self.records.slice(int(self.bounds[piles.start]), int(self.bounds[piles.stop]))
+    def take(self, pile: int) -> Records:
+        """Return the records of a pile as a view."""
+        return self.records.slice(int(self.bounds[pile]), int(self.bounds[pile + 1]))
 
     def cut(self, pile_count: int) -> GroupedBatch:
         """Return the first piles, copied so that the others can be freed; the batch itself if it has no others."""
@@ -271,25 +271,21 @@ class Store:
         with self._lock:
             self._evict(0)
 
-    def make_part(self, piles: range, part_count: int) -> Store:
-        """Return an empty store for the records of some piles in `part_count` finer piles.
-
-        It keeps piles in memory only if these piles are in memory here.
-        """
-        record_count = float(self.counts[piles.start : piles.stop].sum())
-        resident_bytes = self._plan.resident_bytes if piles.start < self.resident_count else 0
+    def make_part(self, pile: int, part_count: int) -> Store:
+        """Return an empty store for the records of a pile in `part_count` finer ones, in memory only if it is in memory here."""
+        resident_bytes = self._plan.resident_bytes if pile < self.resident_count else 0
+        record_count = float(self.counts[pile])
         plan = StorePlan(part_count, (record_count,), resident_bytes, compression=self.compression)
-        return Store(plan, self.codec, self.folder, self.key_range.part(piles, self.pile_count))
+        return Store(plan, self.codec, self.folder, self.key_range.part(pile, self.pile_count))
 
     def digests_of(self, set_index: int) -> Digests:
         return self._digests.setdefault(set_index, Digests(self.pile_count))
 
-    def sum_sets(self, piles: range) -> dict[int, Digest]:
-        chosen = slice(piles.start, piles.stop)
-        return {set_index: digests.sum(chosen) for set_index, digests in self._digests.items()}
+    def sum_sets(self, pile: int) -> dict[int, Digest]:
+        return {set_index: digests.sum([pile]) for set_index, digests in self._digests.items()}
 
-    def sum(self, piles: range) -> Digest:
-        return sum_digests(self.sum_sets(piles).values())
+    def sum(self, pile: int) -> Digest:
+        return sum_digests(self.sum_sets(pile).values())
 
     @property
     def keeps_sets(self) -> bool:
@@ -309,24 +305,23 @@ class Store:
             sums += pile_set.byte_counts
         return sums
 
-    def find(self, piles: range) -> list[GroupedBatch]:
-        """Return the batches with records of consecutive piles in memory, in input order."""
-        found = [kept for kept in self._batches if kept.bounds[piles.start] < kept.bounds[piles.stop]]
+    def find(self, pile: int) -> list[GroupedBatch]:
+        """Return the batches with records of a pile in memory, in input order."""
+        found = [kept for kept in self._batches if kept.bounds[pile] < kept.bounds[pile + 1]]
         return sorted(found, key=lambda kept: kept.origin)
 
-    def read(self, region: int, memory: Allocate = allocate) -> Iterator[tuple[int, int, Slice]]:
-        """Yield the slices of a region, each with the number of its set and what to add to those of its sources."""
-        regions = range(region, region + 1)
+    def read(self, pile: int, memory: Allocate = allocate) -> Iterator[tuple[int, int, Slice]]:
+        """Yield the slices of a pile, each with the number of its set and what to add to those of its sources."""
         window = self.folder.ahead_bytes // max(1, 2 * len(self._sets))
         ahead = iter(self._sets.values()) if window else iter(())
         for pile_set in islice(ahead, _SETS_AHEAD):
-            pile_set.fetch(regions, window)
+            pile_set.fetch(pile, window)
         for set_index, pile_set in self._sets.items():
             base = self._bases.get(set_index, 0)
-            for piece in pile_set.read(region, memory):
+            for piece in pile_set.read(pile, memory):
                 yield set_index, base, piece
             for following in islice(ahead, 1):
-                following.fetch(regions, window)
+                following.fetch(pile, window)
 
     def close(self) -> None:
         """Free all records and close the files. Idempotent."""

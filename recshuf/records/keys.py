@@ -85,14 +85,13 @@ class KeyRange:
     low: int = 0
     shift: int = 32
 
-    def part(self, piles: range, pile_count: int) -> KeyRange:
-        """Return a slightly larger range around some of the `pile_count` piles in this range.
+    def part(self, pile: int, pile_count: int) -> KeyRange:
+        """Return a slightly larger range around one of the `pile_count` piles in this range.
 
-        >>> KeyRange().part(range(1, 2), 4) == KeyRange(low=2**62, shift=30)
+        >>> KeyRange().part(1, 4) == KeyRange(low=2**62, shift=30)
         True
         """
-        first = -(-(piles.start << 32) // pile_count)
-        end = -(-(piles.stop << 32) // pile_count)
+        first, end = (-(-(edge << 32) // pile_count) for edge in (pile, pile + 1))
         units = (end - first) << self.shift
         return KeyRange(self.low + (first << self.shift), max(0, (units - 1).bit_length() - 32))
 

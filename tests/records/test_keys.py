@@ -68,7 +68,7 @@ def test_piles_are_ranges_of_keys_and_split_into_finer_ones(
             return
         pile = int(piles[0])
         keys = keys[piles == pile]
-        part = key_range.part(range(pile, pile + 1), pile_count)
+        part = key_range.part(pile, pile_count)
         assert part.shift <= key_range.shift
         assert part.low <= int(keys.min())
         assert int(keys.max()) < part.low + (1 << 32 + part.shift)
@@ -80,7 +80,7 @@ def test_piles_are_ranges_of_keys_and_split_into_finer_ones(
 def test_the_first_and_the_last_key_of_a_pile_are_in_its_range(pile_count: int, data: st.DataObject) -> None:
     pile = data.draw(st.integers(0, pile_count - 1))
     first, end = (-(-(edge << 32) // pile_count) << 32 for edge in (pile, pile + 1))
-    part = KeyRange().part(range(pile, pile + 1), pile_count)
+    part = KeyRange().part(pile, pile_count)
     keys = np.array([first, end - 1], np.uint64)
     assert find_piles(keys, pile_count).tolist() == [pile, pile]
     assert part.low <= first < end <= part.low + (1 << 32 + part.shift)

@@ -122,14 +122,7 @@ class DirectoryInputError(InputError, IsADirectoryError):
 class ConversionError(RecshufError, TypeError):
     """A field or a value that the output format cannot hold.
 
-    Parameters
-    ----------
-    field
-        Path of the field, with dots between its parts; empty for the records as a whole.
-    problem
-        What cannot be stored, in half a sentence.
-    remedy
-        What the user can do, in half a sentence.
+    `field` is its path, with dots between its parts; empty for the records as a whole. The others are as in an `InputError`.
     """
 
     def __init__(self, field: str, problem: str | None = None, *, remedy: str | None = None) -> None:
@@ -210,14 +203,7 @@ class PileError(RecshufError, RuntimeError):
 class DamagedSetError(PileError):
     """A pile set that does not read back as it was written.
 
-    Parameters
-    ----------
-    name
-        Path or URL of the set.
-    problem
-        What is wrong, in half a sentence.
-    remedy
-        What the user can do, in half a sentence.
+    `name` is its path or URL. The others are as in an `InputError`.
     """
 
     def __init__(self, name: str, problem: str = "", remedy: str = "") -> None:
@@ -248,13 +234,7 @@ class Stopped(Exception):  # noqa: N818 - no failure of its own
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal to end the process. Only the command line raises it.
-
-    Parameters
-    ----------
-    number
-        Number of the signal.
-    """
+    """A signal of this number, to end the process. Only the command line raises it."""
 
     def __init__(self, number: int) -> None:
         self.number = number

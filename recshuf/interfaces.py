@@ -621,7 +621,7 @@ class Source(ABC):
             this number, the position and the option that raises it.
         """
 
-    def read_joined(self, inputs: Sequence[int], block_bytes: int, max_record_bytes: int) -> Joined | None:  # noqa: ARG002 - by default each is read alone
+    def read_joined(self, inputs: Sequence[int], block_bytes: int, max_record_bytes: int) -> Joined | None:  # noqa: ARG002 - for others
         """Return all records of the first few of some consecutive small inputs; None if not even one can be read this way.
 
         They need no more memory than a fragment. Faulty inputs are left to `fragments`, which raises the error.

@@ -96,7 +96,7 @@ class SealedSet:
     missing: tuple[int, ...] = ()
     """How many of its records have no value of all fields that give keys, and of each; empty if there are none."""
     squares: str = ""
-    """Counters of the values of its records, packed; empty without values. See `value_squares`."""
+    """Counters of the values of its records, packed; empty without values. See `count_values`."""
     bad: dict[str, Any] | None = None
     """The file of bad records beside it; None if there are none, or they are set aside already."""
     footer: str = ""

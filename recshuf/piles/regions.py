@@ -118,7 +118,7 @@ class SplitStore:
         self.missing: NDArray[np.int64] = np.zeros(1, np.int64)
         """How many records have no value of each field that tells their part."""
         self.squares: NDArray[np.int64] = np.zeros(COUNTERS, np.int64)
-        """Counters of the values that tell parts; see `value_squares`."""
+        """Counters of the values that tell parts; see `count_values`."""
         self._parts = parts
         self._finder = finder
         self._lock = threading.Lock()

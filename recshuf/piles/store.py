@@ -128,7 +128,7 @@ class Store:
         self.missing: dict[int, tuple[int, ...]] = {}
         """Records without a value in each set that has some; see `SealedSet.missing`."""
         self.squares: dict[int, NDArray[np.int64]] = {}
-        """Counters of the values of each set; none without values. See `value_squares`."""
+        """Counters of the values of each set; none without values. See `count_values`."""
 
         self.resident_count = plan.pile_count
         """How many of the first piles are in memory."""

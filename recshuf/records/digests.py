@@ -101,7 +101,7 @@ def find_fingerprints(keys: NDArray[np.uint64], lengths: NDArray[np.int64]) -> N
 class Digests:
     """Digests of several parts, such as the piles of a set.
 
-    The `table` has their records, bytes and fingerprints as rows, shape ``(3, n)``; fingerprints as signed numbers of the same bits.
+    The `table` has their records, bytes and fingerprints as rows, shape ``(3, n)``; these as signed numbers of the same bits.
     """
 
     def __init__(self, part_count: int) -> None:

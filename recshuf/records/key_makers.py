@@ -1,12 +1,11 @@
-"""What gives rows their keys: by place, each once or several times, or by a value. Keys of more than one word have the others in columns of the batch.
+"""What gives rows their keys: by place, each once or several times, or by a value; and how many records values have.
 
-Records are in the order of their words, and where all of these are equal, of input and row. The first word chooses the pile.
+Keys of more than one word have the others in columns of the batch. Records are in the order of their words, and where all of
+these are equal, of input and row. The first word chooses the pile.
 
-How many records each value of a pile has, and the largest of them, without holding all keys; and how uneven values are.
-
-This is the sum over all values of the square of their numbers of records, about. Values are counted in few counters, each
-with a sign that is random for each value, so that in the mean of the squares of the counters all products of two values cancel
-(AMS sketch). The standard error is `sqrt(2 / COUNTERS)`, 4.4 %.
+How uneven values are is the sum over all values of the square of their numbers of records, about. Values are counted in few
+counters, each with a sign that is random for each value, so that in the mean of the squares of the counters all products of
+two values cancel (AMS sketch). The standard error is `sqrt(2 / COUNTERS)`, 4.4 %.
 """
 
 from __future__ import annotations

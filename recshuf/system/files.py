@@ -1,6 +1,7 @@
-"""Files: put in place at once, synced, written to the device early, and dropped from the page cache; how many are open; locks.
+"""Files: put in place at once, synced, written to the device early, dropped from the page cache, and locked; how many are open.
 
-The system releases locks when the process ends. JSON objects as lines show damage: the xxh3 of the rest in 16 hexadecimal digits, a space, and the object.
+JSON objects as lines show damage: the xxh3 of the rest in 16 hexadecimal digits, a space, and the object. The system releases
+locks when the process ends.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from contextlib import closing, suppress
 from itertools import chain
 from shlex import quote
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from recshuf.errors import MissingStoreError, OutputError, PileError, UsageError
 from recshuf.piles.set_folder import remake_store
@@ -23,11 +23,12 @@ from recshuf.system.paths import PLAIN_NAME_RULE, is_plain_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from contextlib import AbstractContextManager
+    from contextlib import AbstractContextManager, ExitStack
     from pathlib import Path
 
     from recshuf.piles.kept.snapshots import Snapshot
     from recshuf.piles.set_folder import SetFolder
+    from recshuf.system.files import Lease
 
 
 SETS_FOLDER = "sets"
@@ -49,14 +50,6 @@ def check_writer(name: str) -> None:
     """Refuse a name that no sets can have."""
     if str(name) != name or not is_plain_name(name):
         raise UsageError(f"name={name!r}: {PLAIN_NAME_RULE}")
-
-
-class Lease(Protocol):
-    """Keeps a snapshot and its sets until it is closed."""
-
-    def close(self) -> None:
-        """Give it back. Idempotent."""
-        ...
 
 
 class StorePlace(ABC):
@@ -123,8 +116,8 @@ class StorePlace(ABC):
         """Put a snapshot in place with a number, the next one; None if another process took that number."""
 
     @abstractmethod
-    def open(self, number: int | None = None) -> tuple[Snapshot, Lease]:
-        """Return a snapshot, by default the newest, and a lease of its sets."""
+    def open(self, number: int | None = None) -> tuple[Snapshot, Lease | ExitStack]:
+        """Return a snapshot, by default the newest, and what keeps it and its sets until it is closed."""
 
     @abstractmethod
     def collect(self) -> list[str]:

@@ -177,7 +177,6 @@ def call(monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[byt
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Try failed requests to object stores again at once."""
     monkeypatch.setattr("recshuf.storage.requests.FIRST_PAUSE_SECONDS", 0)
-    monkeypatch.setattr("recshuf.storage.writing.s3._CONFLICT_SECONDS", 0)
 
 
 @pytest.fixture(scope="session")

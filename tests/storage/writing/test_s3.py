@@ -96,7 +96,9 @@ def test_two_writers_at_one_moment_try_again_and_then_give_up(bucket: Bucket, st
     assert bucket.read("a") == b"one"
     assert bucket.proxy.count("PUT .*/a") == 3
     bucket.proxy.answer("PUT .*/b", *race, times=100)
-    with pytest.raises(Conflict):
+    with pytest.raises(
+        OutputError, match=r"/b: the store is busy \(ConditionalRequestConflict\), after 8 attempts"
+    ):
         store.put("b", b"one", Match())
 
 

@@ -138,8 +138,8 @@ class Store(Protocol):
         """Return the stamp of an object; None if there is none."""
         ...
 
-    def list(self, prefix: str, warn: Warn | None = None) -> list[Entry]:
-        """Return all objects below a prefix, which is empty or ends with a slash; `warn` of those that cannot be read."""
+    def list(self, prefix: str) -> list[Entry]:
+        """Return all objects below a prefix, which is empty or ends with a slash."""
         ...
 
     def get(self, key: str, begin: int, end: int, stamp: Stamp) -> ReadableBuffer:

@@ -36,6 +36,7 @@ def make_session(options: Mapping[str, str], others: Sequence[str] = ()) -> Any:
     """Return a session of boto3 with storage options; the caller takes options of `others` itself."""
     try:
         import boto3
+        import botocore.session
         from botocore.exceptions import BotoCoreError
     except ImportError as error:
         raise UsageError("s3:// needs boto3; install recshuf[cloud]") from error
@@ -56,8 +57,10 @@ def make_session(options: Mapping[str, str], others: Sequence[str] = ()) -> Any:
         if known is None:
             raise unknown_option(name, "s3:// here", (*_SESSION_OPTIONS, *others))
         session[known] = value
+    inner = botocore.session.get_session()
+    inner.register_component("data_loader", _share_loader())
     try:
-        return boto3.Session(botocore_session=_new_session(), **session)
+        return boto3.Session(botocore_session=inner, **session)
     except BotoCoreError as error:
         raise _refuse_session(error) from error
 
@@ -102,21 +105,12 @@ def _refuse_session(error: Exception) -> UsageError:
     return UsageError(f"s3://: {str(error).rstrip('.')}; check --storage-option and the variables AWS_*")
 
 
-def _new_session() -> Any:
-    """Return a session of botocore, which reads no description of S3 that another one has read."""
-    import botocore.session
-
-    session = botocore.session.get_session()
-    session.register_component("data_loader", _share_loader())
-    return session
-
-
 @cache
 def _share_loader() -> Any:
     """Return what loads the descriptions of services: 0.1 s of CPU if each session has its own."""
-    import botocore.session
+    import botocore.loaders
 
-    return botocore.session.get_session().get_component("data_loader")
+    return botocore.loaders.create_loader()
 
 
 def make_client(session: Any, endpoint_url: str | None, *, is_hurried: bool = False) -> Any:

@@ -105,7 +105,7 @@ class InputLister:
         )
 
     def _find_objects(self, prefix: Url) -> dict[str, Stamp]:
-        entries = self._stores.open(prefix).list(prefix.key, self._warn)
+        entries = self._stores.open(prefix).list(prefix.key)
         return {str(replace(prefix, key=entry.key)): entry.stamp for entry in entries}
 
     def _list_folder(

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from recshuf.storage import StorageOptions, Url
-    from recshuf.storage.requests import Warn
 
 
 T = TypeVar("T")
@@ -64,7 +63,7 @@ class FsspecStore:
             return None
         return self._stamp_of(name, info) if info.get("type", "file") == "file" else None
 
-    def list(self, prefix: str, warn: Warn | None = None) -> list[Entry]:  # noqa: ARG002 - all can be read
+    def list(self, prefix: str) -> list[Entry]:
         name, find = self._prefix + prefix, self._files.find
         try:
             infos = self._call(
@@ -118,7 +117,7 @@ class FsspecStore:
             return ChangedObject()
         # Replies that cannot be parsed are errors of both classes, and may be better the next time.
         if isinstance(error, ValueError) and not isinstance(error, OSError):
-            return InputError(name, str(error).rstrip(" ."), remedy="check the URL")
+            return InputError(name, f"cannot be read: {str(error).rstrip(' .')}", remedy="check the URL")
         return error
 
 
@@ -163,22 +162,10 @@ class HttpStore(FsspecStore):
         cause = inner if isinstance(inner, Exception) else error
         if getattr(error, "status", None) == NO_SUCH_RANGE:
             return ChangedObject()
-        problem = _find_bad_redirect(cause)
-        if problem is not None:
+        if "Redirect" in type(cause).__name__:  # in a circle, or to what is no URL of HTTP
+            problem = "the server redirects to where nothing can be read"
             return UnavailableInputError(name, problem, remedy="check the URL")
         return super()._translate(name, cause)
-
-
-def _find_bad_redirect(error: BaseException) -> str | None:
-    """Say how a server has redirected a request to where nothing can be read; None if it has not."""
-    import aiohttp
-
-    if isinstance(error, aiohttp.TooManyRedirects):
-        return "the server redirects in a circle"
-    # Older releases raise another error of a URL.
-    if isinstance(error, getattr(aiohttp, "RedirectClientError", ())):
-        return f"the server redirects to a URL that is not of HTTP, {str(error).partition(' - ')[0]}"
-    return None
 
 
 async def _note_headers(_: Any, context: Any, end: Any) -> None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
     from recshuf.storage import StorageOptions, Url
-    from recshuf.storage.requests import Store, Warn
+    from recshuf.storage.requests import Store
 
     Listing = list[Entry]  # which methods named `list` hide
 
@@ -72,7 +72,7 @@ class ObstoreStore:
                 return None
             raise error from None
 
-    def list(self, prefix: str, warn: Warn | None = None) -> list[Entry]:
+    def list(self, prefix: str) -> list[Entry]:
         import obstore
 
         folder = prefix.removesuffix("/")
@@ -90,31 +90,21 @@ class ObstoreStore:
 
         listed = self._call(prefix, read)
         self.requests.count += len(listed) // _PAGE_KEYS
-        return self._leave_out_slashes(listed, folder, warn)
+        return self._leave_out_markers(listed, folder)
 
-    def _leave_out_slashes(self, listed: Listing, folder: str, warn: Warn | None) -> Listing:
-        """Return the objects that are at the keys of a listing. The library drops slashes at both ends of a key.
+    def _leave_out_markers(self, listed: Listing, folder: str) -> Listing:
+        """Return the objects of a listing of a folder. The library drops slashes at both ends of a key.
 
-        So a marker of a folder is listed as an object without bytes in its place, and two objects may have one key. Such
-        keys are asked for, and what is not at them is left out.
+        So a marker of a folder is listed as an object without bytes in its place, and two objects may have one key.
         """
-        entries: dict[str, Stamp | None] = dict(listed)
-        counts = Counter(key for key, _ in listed)
-        folders = {folder, *(key.rpartition("/")[0] for key in entries)}
-        empty = {key for key, stamp in listed if not stamp.size}
-        unsure = empty - folders
-        doubtful = [key for key, count in counts.items() if count > 1 or key in unsure]
-        entries |= dict.fromkeys(empty & folders)
-        entries |= zip(doubtful, ask_at_once(self.find, doubtful), strict=True)
-        entries |= dict.fromkeys({folder} & entries.keys())
-        for key, count in Counter(key for key, stamp in listed if stamp.size).items():
-            kept = entries[key]
-            if warn and count > bool(kept and kept.size):
-                warn(
-                    f"{_escape(self._name(key))}: passed over an object with this key and a slash at an end of it, which "
-                    "cannot be read; rename it"
-                )
-        return [Entry(key, stamp) for key, stamp in entries.items() if stamp]
+        sized: dict[str, Stamp] = {}
+        for key, stamp in listed:
+            if stamp.size and (key == folder or sized.setdefault(key, stamp) != stamp):
+                raise self._refuse(key, "an object has it with a slash at an end", _SLASH_REMEDY)
+        folders = {folder, *(key.rpartition("/")[0] for key, _ in listed)}
+        unsure = [key for key in dict(listed) if key not in sized and key not in folders]
+        found = zip(unsure, ask_at_once(self.find, unsure), strict=True)
+        return [Entry(key, stamp) for key, stamp in [*sized.items(), *found] if stamp]
 
     def _refuse(self, key: str, problem: str, remedy: str = _KEY_REMEDY) -> InputError:
         name = _escape(self._name(key))

@@ -155,7 +155,7 @@ class NamedStore:
     def find(self, key: str) -> Stamp | None:
         return Stamp() if key.removeprefix("in/") in self._names else None
 
-    def list(self, prefix: str, warn: object = None) -> list[Entry]:
+    def list(self, prefix: str) -> list[Entry]:
         return [Entry(f"in/{name}", Stamp()) for name in self._names if f"in/{name}".startswith(prefix)]
 
     def get(self, key: str, begin: int, end: int, stamp: Stamp) -> bytes:

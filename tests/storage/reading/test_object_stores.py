@@ -183,23 +183,15 @@ def test_no_record_of_a_listing_is_lost_without_a_word(bucket: Bucket, prefix: s
         for form, size in sizes.items():
             if size != "absent":
                 bucket.put(form, records.get(form, b""))
-        store, told, refused = open_store(bucket), [], set()
-        for key, stamp in store.list(prefix, told.append):
-            assert key.startswith(prefix)
-            try:
-                assert bytes(store.get(key, 0, stamp.size, stamp) if stamp.size else b"") == records.pop(
-                    key, b""
-                )
-            except MissingObject:
-                refused.add(key)
-        for line in told:
-            key, _, said = line.removeprefix(f"{bucket.url}/").partition(": passed over ")
-            assert (
-                said == "an object with this key and a slash at an end of it, which cannot be read; rename it"
-            )
-            refused.add(key)
-        assert {key.strip("/") for key in records} == refused, sizes
-        assert not records.keys() & {form for form in forms if form == form.strip("/")}, sizes
+        store, others = open_store(bucket), {form for form in forms if form != form.strip("/")}
+        try:
+            for key, stamp in store.list(prefix):
+                content = bytes(store.get(key, 0, stamp.size, stamp) if stamp.size else b"")
+                assert content == records.pop(key, b"")
+        except (InputError, MissingObject, ChangedObject):
+            assert records.keys() & others, sizes
+        else:
+            assert not records, sizes
 
 
 def test_an_object_that_is_listed_twice_is_read_once(

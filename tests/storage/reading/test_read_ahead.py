@@ -42,7 +42,7 @@ class MemoryStore:
     def find(self, key: str) -> Stamp | None:
         return Stamp(len(self.content))
 
-    def list(self, prefix: str, warn: object = None) -> list:
+    def list(self, prefix: str) -> list:
         return []
 
     def get(self, key: str, begin: int, end: int, stamp: Stamp) -> Reply:

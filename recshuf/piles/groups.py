@@ -195,11 +195,6 @@ class Groups:
         """Memory for each record when it is ordered, besides what is a multiple of its bytes."""
 
     @property
-    def can_split(self) -> bool:
-        """Whether a group can be divided."""
-        return self._order.can_split and self._regions.can_split
-
-    @property
     def keeps_values(self) -> bool:
         """Whether keys are those of values."""
         return self._order.of_values
@@ -321,7 +316,8 @@ class Groups:
     def must_split(self, group: int, largest_bytes: int) -> bool:
         """Tell whether a group is larger than that, and can be divided: its records do not all have one value."""
         needed = self.byte_counts[group] + self.sorting_bytes * self.sizes[group]
-        if needed <= largest_bytes or self.sizes[group] == 1 or not self.can_split:
+        can_split = self._order.can_split and self._regions.can_split
+        if needed <= largest_bytes or self.sizes[group] == 1 or not can_split:
             return False
         if self._duplicates is not None and _FINDING_BYTES * self.sizes[group] <= largest_bytes:
             # What stays may fit, and is not split.

@@ -44,14 +44,12 @@ EXTENT_BYTES = 64 << 10
 class RegionSpace:
     """Allocates space in the file to regions, for each of which so many bytes are reserved."""
 
-    def __init__(self, capacities: NDArray[np.int64]) -> None:
-        capacities = -(-capacities // ALIGNMENT) * ALIGNMENT
-        ends = np.cumsum(capacities)
-        self.end = int(ends[-1])
-        # Lists, because numbers are looked up one at a time.
-        self._capacities: list[int] = capacities.tolist()
-        self._starts: list[int] = (ends - capacities).tolist()
-        self._used = [0] * len(capacities)
+    def __init__(self, region_count: int, capacity: int) -> None:
+        capacity += -capacity % ALIGNMENT
+        self.end = region_count * capacity
+        self._capacities = [capacity] * region_count
+        self._starts = [region * capacity for region in range(region_count)]
+        self._used = [0] * region_count
         self._full: dict[int, list[tuple[int, int]]] = {}
         self._lock = threading.Lock()
 
@@ -219,8 +217,8 @@ class GrowingPileSet(PileSet):
 
     Parameters
     ----------
-    capacities
-        Bytes reserved for each region, shape ``(R,)``.
+    capacity
+        Bytes reserved for each region.
     variable_columns
         Numbers of the columns whose values vary in length.
     name
@@ -230,17 +228,18 @@ class GrowingPileSet(PileSet):
     def __init__(
         self,
         folder: SetFolder,
-        capacities: NDArray[np.int64],
+        region_count: int,
+        capacity: int,
         compression: str,
         variable_columns: tuple[int, ...],
         name: str | None = None,
     ) -> None:
         descriptor, path = folder.create(name)
         self._folder, self._descriptor = folder, descriptor
-        self._space = RegionSpace(capacities)
+        self._space = RegionSpace(region_count, capacity)
         file = LocalPileFile(descriptor, path, folder.release, RUN_REMEDY)
-        super().__init__(file, self._space, compression, np.zeros((2, len(capacities)), np.int64))
-        self._lengths: NDArray[np.int64] = np.zeros((len(variable_columns), len(capacities)), np.int64)
+        super().__init__(file, self._space, compression, np.zeros((2, region_count), np.int64))
+        self._lengths: NDArray[np.int64] = np.zeros((len(variable_columns), region_count), np.int64)
         """Sum of the lengths in each of these columns, for each region, shape ``(C, R)``."""
         self._variable_columns = variable_columns
         self._lock = threading.Lock()

@@ -382,16 +382,13 @@ class Store:
 
     def _write(self, batch: GroupedBatch, first: int, wanted: int) -> None:
         """Write a slice for each pile from `first` to `wanted` that has records in the batch."""
-        piles = range(first, min(batch.pile_count, wanted))
-        if not piles:
-            return
-        bounds = batch.bounds[piles.start : piles.stop + 1]
+        bounds = batch.bounds[first : min(batch.pile_count, wanted) + 1]
         counts = np.diff(bounds)
         filled = np.flatnonzero(counts)
         if not filled.size:
             return
         slices, lengths = self.codec.pack(batch.records, [int(bounds[0]), *bounds[1 + filled].tolist()])
-        regions = (filled + piles.start).tolist()
+        regions = (filled + first).tolist()
         pile_set = self._open_set(batch.set_index, batch.records)
         watches = self._plan.adapts and self.compression == "none"
         begun = read_idle_clock() if watches else 0.0
@@ -422,21 +419,21 @@ class Store:
                 prefix = self._plan.set_prefix
                 self._sets[set_index] = self._growing[set_index] = GrowingPileSet(
                     self.folder,
-                    self._plan_regions(set_index, sample),
+                    self.pile_count,
+                    self._plan_region(set_index, sample),
                     self.compression,
                     self.codec.variable_columns,
                     None if prefix is None else f"{name_set(prefix, set_index)}{SET_SUFFIX}",
                 )
             return self._growing[set_index]
 
-    def _plan_regions(self, set_index: int, sample: Records) -> NDArray[np.int64]:
-        """Return the capacity of each region of a set, from the sizes of the records of a first batch."""
-        expected, region_count = self._plan.set_sizes[set_index], self.pile_count
+    def _plan_region(self, set_index: int, sample: Records) -> int:
+        """Return the capacity of a region of a set, from the sizes of the records of a first batch."""
+        expected = self._plan.set_sizes[set_index]
         if expected is None:
-            return np.full(region_count, EXTENT_BYTES, np.int64)
+            return EXTENT_BYTES
         sizes = self.codec.measure(sample.batch).astype(np.float64)
         headers = PREFIX_BYTES + self.codec.overhead_bytes
-        batch_share = max(1.0, len(sample) / region_count)
+        batch_share = max(1.0, len(sample) / self.pile_count)
         mean = sizes.mean() + headers / batch_share
-        capacity = region_bytes(expected / region_count, mean, float(np.square(sizes).mean()))
-        return np.full(region_count, capacity, np.int64)
+        return region_bytes(expected / self.pile_count, mean, float(np.square(sizes).mean()))

@@ -279,24 +279,19 @@ def detect_format(inputs: Sequence[InputFile], read: ReadOptions) -> str:
     """Return the name of the common format of all inputs, by suffix, else by the options given, else by content."""
     if of_tables := name_of_tables(inputs, None, None):
         return of_tables
-    first: tuple[str, str] | None = None
-    named = name_by_options(read)
-    listed = [name_by_listing(file) or named for file in inputs]
-    ahead = look_ahead(
-        [file for file, name in zip(inputs, listed, strict=True) if _is_unsure(name)], head_bytes=UNIT_BYTES
-    )
-    for file, by_name in zip(inputs, listed, strict=True):
-        name = _name_within(next(ahead), by_name) if _is_unsure(by_name) else by_name
-        if first is not None and name != first[1]:
-            raise InputError(
-                file.name,
-                f"is {name}, but {first[0]} is {first[1]}",
-                remedy="give inputs of one format at a time, or --format",
-            )
-        first = first or (file.name, cast("str", name))
-    if first is None:
+    if not inputs:
         raise UsageError("no input is given")
-    return first[1]
+    named = name_by_options(read)
+    names = [name_by_listing(file) or named for file in inputs]
+    unsure = [place for place, name in enumerate(names) if _is_unsure(name)]
+    ahead = look_ahead([inputs[place] for place in unsure], head_bytes=UNIT_BYTES)
+    for place, file in zip(unsure, ahead, strict=True):
+        names[place] = _name_within(file, names[place])
+    for file, name in zip(inputs, names, strict=True):
+        if name != names[0]:
+            problem = f"is {name}, but {inputs[0].name} is {names[0]}"
+            raise InputError(file.name, problem, remedy="give inputs of one format at a time, or --format")
+    return cast("str", names[0])
 
 
 def name_by_options(read: ReadOptions) -> str | None:
@@ -514,14 +509,8 @@ def _refuse_packed(name: str, traits: Traits) -> None:
     compression = split_suffix(name).compression
     if compression is None or traits.is_lines or traits.is_wrapped:
         return
+    known = ", ".join(traits.compressions)
+    choice = compression if compression in traits.compressions else None
+    remedy = f"give --compression {choice}" if choice else f"for --compression choose one of {known}"
     plain = name[: name.rindex(".")]
-    if traits.compressions == ("none",):
-        raise UsageError(f"{name}: {traits.name} is written without compression; name it {plain}")
-    remedy = (
-        f"give --compression {compression}"
-        if compression in traits.compressions
-        else f"for --compression choose one of {', '.join(traits.compressions)}"
-    )
-    raise UsageError(
-        f"{name}: {traits.name} is compressed inside, not as a whole file; name it {plain}, and {remedy}"
-    )
+    raise UsageError(f"{name}: {traits.name} is not compressed as a whole; name it {plain}, and {remedy}")

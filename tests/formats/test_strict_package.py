@@ -54,7 +54,10 @@ def test_tables_whose_columns_only_reading_tells_are_converted_to_it(source: Pat
     recshuf.shuffle(source, tmp_path / "out.jsonl", seed=1)
     recshuf.shuffle(tmp_path / "out.jsonl", tmp_path / "back.pairs", seed=1, verify=True)
     assert sorted(read(tmp_path / "back.pairs")) == sorted(read(source))
-    with pytest.raises(UsageError, match=r"pairs is written without compression; name it .*/back\.pairs$"):
+    with pytest.raises(
+        UsageError,
+        match=r"pairs is not compressed as a whole; name it .*/back\.pairs, and for compression choose one of none$",
+    ):
         recshuf.shuffle(source, tmp_path / "back.pairs.gz")
     (tmp_path / "other.jsonl").write_text('{"a": 1}\n')
     with pytest.raises(ConversionError, match="pairs are of key and number, not of a; choose others"):

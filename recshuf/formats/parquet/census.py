@@ -17,7 +17,7 @@ from recshuf.formats.parquet.columns import (
     known_schema,
     read_partitions,
 )
-from recshuf.formats.parquet.file import COLUMN_BYTES, DeclaredSchemas, explained, open_footer
+from recshuf.formats.parquet.file import DeclaredSchemas, explained, open_footer
 from recshuf.formats.parquet.metadata import adopt, read_metadata, settle_copies
 from recshuf.formats.parquet.pages import GROWTH, check_pages, first_batch_rows
 from recshuf.formats.parquet.plan import (
@@ -100,12 +100,10 @@ class ParquetCensus:
 
     def find_open_bytes(self) -> int:
         """Return the peak memory of reading a file without the batch: its footer, and pages of a row group."""
-        most = 0
-        for index, footer in enumerate(self.footers):
-            columns = [column for column in self.columns_of(index) if isinstance(column, int)]
-            fixed = footer.parsed_bytes + COLUMN_BYTES * len(footer.leaves(columns))
-            most = max(most, fixed + max(self._page_bytes, footer.page_bytes(columns)))
-        return most
+        return max(
+            footer.open_bytes([at for at in self.columns_of(index) if isinstance(at, int)], self._page_bytes)
+            for index, footer in enumerate(self.footers)
+        )
 
     def summaries(self) -> tuple[InputSummary, ...]:
         added = self._fields.keys() | {f.range_index.name for f in self.footers if f.range_index}
@@ -223,9 +221,8 @@ class ParquetCensus:
 
     def _check_columns(self, footer: Footer, columns: list[int]) -> None:
         """Refuse more columns, or larger pages, than the memory limit allows before any is read."""
-        count = len(footer.leaves(columns))
-        needed = footer.parsed_bytes + COLUMN_BYTES * count + footer.page_bytes(columns)
-        check_memory(footer.name, f"its {count:,} columns", needed, self._memory_bytes)
+        what = f"its {len(footer.leaves(columns)):,} columns"
+        check_memory(footer.name, what, footer.open_bytes(columns), self._memory_bytes)
 
     def _is_kept(self, name: str) -> bool:
         names, path = self._options.columns, self._options.field

@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     from recshuf.interfaces import Handle, InputFile
 
 
-BUFFER_BYTES = 1 << 18
+_BUFFER_BYTES = 1 << 18
 """Read buffer of each column chunk, so that memory does not depend on the chunk's size."""
 _KEYLESS = "is encrypted, and recshuf has no keys"
 _PAGED_WRITERS = ("parquet-cpp", "parquet-mr", "parquet-rs", "parquet-go", "Polars", "impala")
 _PARSED = 6
 """Memory of a footer, as a multiple of its bytes in the file: 9 MB for 10,000 row groups took 47 to 62."""
-COLUMN_BYTES = 24 << 10
+_COLUMN_BYTES = 24 << 10
 """Memory of each Parquet column while it is read: 8,000 to 50,000 columns took 21 to 24 KB each."""
 _PAGE_BYTES = 1 << 20
 _PAGE_VALUES = 1024
@@ -133,7 +133,7 @@ class OpenFile:
                 self._handle,
                 metadata=metadata,
                 pre_buffer=False,
-                buffer_size=BUFFER_BYTES,
+                buffer_size=_BUFFER_BYTES,
                 coerce_int96_timestamp_unit=int96_unit,
                 page_checksum_verification=True,
             )
@@ -287,10 +287,10 @@ class Footer:
         starts = self.declared.leaf_starts
         return [leaf for column in sorted(columns) for leaf in range(starts[column], starts[column + 1])]
 
-    def page_bytes(self, columns: Sequence[int]) -> int:
-        """Return the peak memory of pages, dictionaries and read buffers of these columns.
+    def open_bytes(self, columns: Sequence[int], page_bytes: int = 0) -> int:
+        """Return the peak memory of reading these columns without the batch: of the footer, pages, dictionaries and read buffers.
 
-        This is some MiB for each Parquet column, or the largest row group if pages may be huge.
+        Pages take some MiB for each Parquet column, or the largest row group if they may be huge, and at least `page_bytes`.
         """
         group_bytes = max(self.group_bytes, default=0)
         leaf_count = len(self.leaves(columns))
@@ -298,7 +298,8 @@ class Footer:
         # Writers check the size of a page every `_PAGE_VALUES` values, so pages of long values are large.
         long_pages = 2 * _PAGE_VALUES * group_bytes // max((1, *self.group_rows))
         pages = min(whole, 3 * _PAGE_BYTES * leaf_count + long_pages) if self.is_paged else whole
-        return pages + min(group_bytes, BUFFER_BYTES * leaf_count)
+        page_bytes = max(page_bytes, pages + min(group_bytes, _BUFFER_BYTES * leaf_count))
+        return self.parsed_bytes + _COLUMN_BYTES * leaf_count + page_bytes
 
 
 def open_footer(

@@ -456,7 +456,7 @@ def suffix_compression(name: str, traits: Traits) -> str | None:
     if suffix.compression is not None:
         return suffix.compression
     if traits.takes_any_bytes and suffix.kind:
-        from recshuf.formats.lines.foreign import is_kind_of_text
+        from recshuf.formats.lines import is_kind_of_text
 
         if is_kind_of_text(suffix.kind):
             return "none"
@@ -469,7 +469,7 @@ def suffix_compression(name: str, traits: Traits) -> str | None:
 
 def name_by_output(name: str, to: str | None = None) -> str | None:
     """Return the format of an output file by its suffix; None when unsure. Of several packages, that is the format `to`."""
-    from recshuf.formats.lines.foreign import name_foreign
+    from recshuf.formats.lines import name_foreign
 
     suffix = split_suffix(name)
     known = to if suffix.kind and to in list_owners(suffix.kind) else _find_format(suffix.kind)

@@ -25,8 +25,7 @@ from recshuf.formats import (
 from recshuf.formats.arrow import INFO, SPLITS, STATE, find_sets
 from recshuf.formats.compression import split_suffix
 from recshuf.formats.files import refuse_pointer
-from recshuf.formats.lines import has_several_lines
-from recshuf.formats.lines.foreign import explain_suffix, is_kind_of_text
+from recshuf.formats.lines import explain_suffix, has_several_lines, is_kind_of_text
 from recshuf.interfaces import NameSuffix, Stamp
 from recshuf.storage.reading.choosing import Judged, Role
 from recshuf.storage.reading.local import read_head

@@ -15,9 +15,9 @@ from recshuf.dataclass import dataclass
 from recshuf.formats.compression import check_suffix, open_reader
 from recshuf.formats.compression.readers import HEAD_BYTES
 from recshuf.formats.files import POINTER_BYTES, refuse_pointer
+from recshuf.formats.lines import FOREIGN_HEAD_BYTES, check_head, check_kind
 from recshuf.formats.lines.cutting import OFFSET_BYTES, find_content_end
 from recshuf.formats.lines.files import FileSource, LineFile, StreamSource, fill
-from recshuf.formats.lines.foreign import FOREIGN_HEAD_BYTES, check_head, check_kind
 from recshuf.interfaces import InputSummary
 from recshuf.storage.reading.local import open_input
 from recshuf.storage.reading.objects import look_ahead

@@ -13,6 +13,7 @@ import pyarrow as pa
 from recshuf.dataclass import dataclass
 from recshuf.errors import InputError
 from recshuf.formats.compression import recognise_compression
+from recshuf.formats.lines import CRLF as CRLF
 from recshuf.formats.lines import FIRST, HEADER, count_header_lines, find_separator
 from recshuf.formats.lines import MARK as MARK
 from recshuf.records.arrays import view_bytes, view_offsets, wrap_bytes
@@ -33,7 +34,6 @@ SCHEMA = pa.schema([pa.field("record", pa.large_binary(), nullable=False)])
 PIECE_BYTES = 1 << 18
 """Bytes searched at once: mask and positions stay in the processor's cache."""
 OFFSET_BYTES = 8
-CRLF = b"\r\n"
 MOST_END_BYTES = 2
 """Bytes of a line end that a last line may lack, if its separator has one byte."""
 BLANK_END_BYTES = 1 << 12
@@ -233,13 +233,13 @@ def find_first(data: Bytes, separator: bytes, begin: int) -> int:
 
 def find_last_end(data: Bytes, separator: bytes) -> int:
     """Return the end of the last complete record, 0 if there is none. `data` begins with a record."""
-    if _has_border(separator):
+    if len(separator) > 1:
         return max((int(ends[-1]) for ends in find_ends(data, 0, separator) if ends.size), default=0)
     for end in range(data.size, 0, -PIECE_BYTES):
         begin = max(0, end - PIECE_BYTES)
-        start = data[begin : end + len(separator) - 1].tobytes().rfind(separator)
+        start = data[begin:end].tobytes().rfind(separator)
         if start >= 0:
-            return begin + start + len(separator)
+            return begin + start + 1
     return 0
 
 
@@ -281,15 +281,6 @@ def _find_long_ends(data: Bytes, begin: int, separator: bytes) -> Iterator[Posit
         ends = begin + np.cumsum(sizes)
         yield ends
         begin = int(ends[-1])
-
-
-def _has_border(separator: bytes) -> bool:
-    """Tell whether two occurrences of a separator can overlap: whether a proper prefix is also a suffix.
-
-    >>> _has_border(b"aa"), _has_border(b"abca"), _has_border(b"<>")
-    (True, True, False)
-    """
-    return any(separator.endswith(separator[:size]) for size in range(1, len(separator)))
 
 
 def cut_batches(

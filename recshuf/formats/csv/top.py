@@ -203,12 +203,9 @@ def _find_dialect(
         return bare
     if (odd := _find_odd_quote(body, plain)) is not None:
         line = 1 + body.count(b"\n", 0, odd)
-        if body[odd - 1 : odd] == b"\\":
-            notes.append(
-                f"a backslash before a quote, as in line {line}, is an ordinary byte; double the quotes"
-            )
-        else:
-            notes.append(f"text behind a quoted field in line {line}; --quote none if quotes are text")
+        notes.append(
+            f"text behind a quoted field in line {line}; --quote none if quotes are text, or double those within it"
+        )
     return plain
 
 

@@ -162,11 +162,8 @@ def _unset_escaped(quotes: NDArray[np.bool_], backslashes: NDArray[np.bool_], be
 
 def cut_pieces(lines: pa.Array) -> Iterator[tuple[int, pa.Array]]:
     """Yield pieces of lines with unknown fields, each with the index of its first line."""
-
-    def bound_cells(data: NDArray[np.uint8], rows: int) -> int:
-        return rows * _count_byte(data, ord(":"))  # as if every colon belonged to another field
-
-    return _cut(lines, PIECE_BYTES, _PIECE_ROWS, bound_cells)
+    # As if every colon belonged to another field.
+    return _cut(lines, PIECE_BYTES, _PIECE_ROWS, lambda data, rows: rows * _count_byte(data, ord(":")))
 
 
 def cut_kept_pieces(lines: pa.Array, field_count: int, listed_count: int) -> Iterator[pa.Array]:

@@ -106,7 +106,7 @@ QUOTES = {
     "unbalanced": (b'one\tuno\n"two\tdos\nthree "x"\ttres\nfour\tvier\n', 3, "quotes taken for text, as in line 3"),
     "open for good": (b'a,b\n1,"x\n2,y\n3,z\n', 3, "quotes taken for text, as in line 2"),
     "needed": (b'a,b\n1,"x, y"z\n2,"p, q"\n', 2, "text behind a quoted field in line 2; --quote none"),
-    "escaped": (b'a,b\n1,"x \\"y\\" z"\n2,"p"\n', 2, "a backslash before a quote, as in line 2"),
+    "escaped": (b'a,b\n1,"x \\"y\\" z"\n2,"p"\n', 2, "text behind a quoted field in line 2"),
     "inches": (b'id,size\n1,5"\n2,"6"" pipe"\n', 2, None),
     "all fields": (b'"a"\t"b"\n"x"\t"1"\n"y\ty" \t"2"\n', 2, None),
     "a blank behind": (b'a,b\n"x" ,1\n"y" ,2\n', 2, None),

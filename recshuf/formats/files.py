@@ -122,18 +122,17 @@ def explain_misfit(error: MisfitError, name: str, place: str | None) -> InputErr
     return InputError(name, problem, place=place, remedy="correct it, or shuffle the files apart")
 
 
-def fill(handle: Handle, offset: int, into: NDArray[np.uint8]) -> int:
-    """Fill an array with the bytes of a file from `offset` on, and return how many are missing."""
+def fill(handle: Handle, offset: int, into: NDArray[np.uint8], name: str) -> None:
+    """Fill an array with the bytes of a file, which was long enough when it was looked at, from `offset` on."""
     view = into.data
     while view and (got := handle.readinto_at(offset, view)):
         offset, view = offset + got, view[got:]
-    return len(view)
+    if view:
+        raise changed(name)
 
 
-def fill_whole(handle: Handle, offset: int, into: NDArray[np.uint8], name: str) -> None:
-    """Fill an array with the bytes of a file that was long enough when it was looked at."""
-    if fill(handle, offset, into):
-        raise InputError(name, "changed while it was read", remedy="run again when nobody writes to it")
+def changed(name: str) -> InputError:
+    return InputError(name, "changed while it was read", remedy="run again when nobody writes to it")
 
 
 def write_all(file: FileIO, data: bytes | memoryview) -> None:

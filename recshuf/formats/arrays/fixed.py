@@ -23,7 +23,7 @@ from recshuf.formats.arrays.layout import (
     make_header,
     read_header,
 )
-from recshuf.formats.files import DAMAGED, FileSink, FileTarget, fill_whole, write_all
+from recshuf.formats.files import DAMAGED, FileSink, FileTarget, fill, write_all
 from recshuf.interfaces import InputSummary, RowFragment, Source, open_input, open_raw
 from recshuf.records.arrays import split_path, wrap_values
 from recshuf.system.files import BehindFile
@@ -128,7 +128,7 @@ def _read_rows(file: InputFile, array: Array, first: int, count: int) -> pa.Reco
     with closing(open_input(file)) as handle:
         for item, part in enumerate(content):
             place = array.start + (item * array.rows + first) * (size // items)
-            fill_whole(handle, place, part, file.name)
+            fill(handle, place, part, file.name)
     rows = array.order(content, count) if array.by_columns else content.reshape(count, size)
     return pa.RecordBatch.from_arrays([wrap_values(rows, pa.binary(size))], schema=array.layout.schema)
 

@@ -15,6 +15,7 @@ from recshuf.errors import InputError, UsageError
 from recshuf.formats.csv import DELIMITER, PADS_QUOTES, QUOTE, SKIP_LINES
 from recshuf.formats.csv.cutter import UNITED_SCHEMA, CleanFragment, Cleaning, CsvCutter
 from recshuf.formats.csv.quotes import OddQuote, State
+from recshuf.formats.files import fill
 from recshuf.formats.lines import HEADER
 from recshuf.formats.lines.cutting import CRLF, MARK, cut_batches, view_records
 from recshuf.formats.lines.files import BlockReader
@@ -286,7 +287,7 @@ def _find_ranges(
 
     def read(begin: int, end: int) -> Bytes:
         data = np.empty(end - begin, np.uint8)
-        file.read_at(handle, data, begin)
+        fill(handle, begin, data, file.name)
         return data
 
     def find_next_end(begin: int) -> int:

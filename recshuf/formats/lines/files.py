@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 import numpy as np
 
 from recshuf.errors import InputError
+from recshuf.formats.files import changed
 from recshuf.formats.files import fill as fill_from
 from recshuf.formats.lines.cutting import (
     MOST_END_BYTES,
@@ -57,21 +58,14 @@ class LineFile(NamedTuple):
         handle = open_input(self.input)
         if handle.stamp[:2] != self.stamp[:2]:
             handle.close()
-            raise self.changed()
+            raise changed(self.name)
         return handle
-
-    def changed(self) -> InputError:
-        return InputError(self.name, "changed while it was read", remedy="run again when nobody writes to it")
-
-    def read_at(self, handle: Handle, into: Bytes, position: int) -> None:
-        if fill_from(handle, position, into):
-            raise self.changed()
 
     def read_into(self, into: Bytes, position: int, *, drop_page_cache: bool = False) -> None:
         """Open the file and fill `into` from byte `position` on."""
         handle = self.open()
         try:
-            self.read_at(handle, into, position)
+            fill_from(handle, position, into, self.name)
             if drop_page_cache:
                 handle.drop_pages(position, into.size)
         finally:
@@ -111,7 +105,7 @@ class FileSource:
         data = self._handle.read_at(self.bytes_read, size)
         self.bytes_read += len(data)
         if not data and self.bytes_read != self.file.size:
-            raise self.file.changed()
+            raise changed(self.file.name)
         return data
 
     def close(self) -> None:

@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from recshuf.errors import ConversionError, InputError
-from recshuf.formats.files import CHOOSE_ONE, FileSink, FileTarget, fill_whole, write_all
+from recshuf.formats.files import CHOOSE_ONE, FileSink, FileTarget, fill, write_all
 from recshuf.formats.lines.cutting import view_records
 from recshuf.formats.megatron import CODES, MAGIC
 from recshuf.interfaces import InputSummary, RowFragment, Source, TableDecoder, open_input
@@ -137,7 +137,7 @@ class Pair:
         counts = (self.sequences, self.sequences, self.documents + 1)[:part]
         start = _HEAD.size + sum(_KINDS[one].itemsize * size for one, size in enumerate(counts))
         values = np.empty(count, _KINDS[part])
-        fill_whole(handle, start + first * values.itemsize, values.view(np.uint8), self.beside.name)
+        fill(handle, start + first * values.itemsize, values.view(np.uint8), self.beside.name)
         return values
 
 
@@ -214,7 +214,7 @@ class MegatronSource(Source):
         gaps = np.flatnonzero(np.diff(pointers) != np.diff(places[:-1])) + 1
         with closing(open_input(pair.file)) as handle:
             for begin, stop in pairwise([0, *gaps.tolist(), lengths.size] if lengths.size else []):
-                fill_whole(handle, int(pointers[begin]), data[places[begin] : places[stop]], pair.file.name)
+                fill(handle, int(pointers[begin]), data[places[begin] : places[stop]], pair.file.name)
         columns = [(data, places[edges]), (lengths.astype(LENGTH), edges), (modes, edges)]
         return wrap_documents(columns, self.schema)
 

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from recshuf.errors import InputError
-from recshuf.formats.files import refuse_pointer
+from recshuf.formats.files import changed, refuse_pointer
 from recshuf.formats.lines.cutting import SCHEMA
 from recshuf.formats.lines.files import BlockReader, CutFragment, FramedCutter
 from recshuf.formats.lines.source import LineSource
@@ -114,7 +114,7 @@ class TarSource(LineSource):
             return
         name, found = self.inputs[input_index].name, self.find_key(input_index, twice)
         if found is None:
-            raise InputError(name, "changed while it was read")
+            raise changed(name)
         # Members of its record may lie apart.
         one = "write the archive again with GNU tar --sort=name"
         remedy = f"if these are two records, shuffle to webdataset with --rename-keys; if one, {one}"

@@ -277,6 +277,14 @@ class BatchLimits(NamedTuple):
     remedy: str
     """What to do about a longer one."""
 
+    def check(self, size: int, name: str, place: str) -> None:
+        """Refuse a record of an input that is longer."""
+        from recshuf.errors import InputError
+
+        if size > self.record_bytes:
+            problem = f"a record of {size:,} bytes is longer than the {self.record_bytes:,} bytes allowed"
+            raise InputError(name, problem, place=place, remedy=self.remedy)
+
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
@@ -1052,17 +1060,13 @@ def cut_batch(
     InputError
         When a record is longer than the limit.
     """
-    from recshuf.errors import InputError
-
     size = measure(batch)
     if size > min(limits.block_bytes, limits.record_bytes) and batch.num_rows > 1:
         half = batch.num_rows // 2
         for part, row in ((batch.slice(0, half), first_row), (batch.slice(half), first_row + half)):
             yield from cut_batch(part, file_name, row, limits, measure=measure, name_row=name_row)
-    elif size > limits.record_bytes:
-        problem = f"a record of {size:,} bytes is longer than the {limits.record_bytes:,} bytes allowed"
-        raise InputError(file_name, problem, place=name_row(first_row), remedy=limits.remedy)
     else:
+        limits.check(size, file_name, name_row(first_row))
         yield batch
 
 

@@ -58,9 +58,8 @@ class ArraySource(Source):
         """Yield first row and number of rows of each fragment of an input."""
         summary, size = self.inputs[input_index], self.layout.row_bytes
         count = summary.record_count or 0
-        if count and size > limits.record_bytes:
-            problem = f"a record of {size:,} bytes is longer than the {limits.record_bytes:,} bytes allowed"
-            raise InputError(summary.name, problem, place="row 0", remedy=limits.remedy)
+        if count:
+            limits.check(size, summary.name, "row 0")
         rows = max(1, min(limits.block_bytes, limits.record_bytes) // size)
         for first in range(0, count, rows):
             yield first, min(rows, count - first)

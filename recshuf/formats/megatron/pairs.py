@@ -240,10 +240,8 @@ def wrap_documents(parts: list[tuple[NDArray[Any], NDArray[Any]]], schema: pa.Sc
 def _check_sizes(pair: Pair, first: int, places: NDArray[Any], limits: BatchLimits) -> None:
     """Refuse a document that is too long; given are the bytes before each from row `first` on, and of all."""
     sizes = np.diff(places)
-    long = np.flatnonzero(sizes > limits.record_bytes)
-    if long.size:
-        problem = f"a document of {int(sizes[long[0]])} bytes is longer than the {limits.record_bytes} bytes allowed"
-        raise InputError(pair.file.name, problem, place=f"row {first + int(long[0])}", remedy=limits.remedy)
+    row = int(sizes.argmax())
+    limits.check(int(sizes[row]), pair.file.name, f"row {first + row}")
 
 
 def _check_same(first: Pair, pair: Pair) -> None:

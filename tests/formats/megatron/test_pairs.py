@@ -177,7 +177,7 @@ def test_an_index_that_changes_is_named(tmp_path: Path) -> None:
 
 def test_a_document_longer_than_the_limit_is_refused_before_it_is_read(tmp_path: Path) -> None:
     write_pair(tmp_path / "x.bin", [[(1,)], [()] * 5000])
-    said = "row 1: a document of 20000 bytes is longer than .* raise max_record"
+    said = "row 1: a record of 20,000 bytes is longer than .* raise max_record"
     refused(InputError, said, tmp_path / "x.bin", tmp_path / "out.bin", max_record_bytes=1000)
 
 

@@ -207,23 +207,20 @@ def _is_file_format(file: InputFile) -> bool:
 def read_batches(
     file: InputFile, *, is_file: bool, columns: list[int] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the record batches of a file, those of a table or stream whole; with these columns alone, if they are given."""
+    """Yield the record batches of a file, those of a table whole; with these columns alone, if they are given."""
     if file.table is not None:
         batches = file.table.batches()
         yield from batches if columns is None else (batch.select(columns) for batch in batches)
         return
     with _opened(file, is_file=is_file, columns=columns) as reader:
-        if is_file:
-            yield from map(reader.get_batch, range(reader.num_record_batches))
-        else:
-            yield from reader if columns is None else (batch.select(columns) for batch in reader)
+        yield from map(reader.get_batch, range(reader.num_record_batches)) if is_file else reader
 
 
 @contextmanager
 def _opened(file: InputFile, *, is_file: bool, columns: list[int] | None = None) -> Iterator[Any]:
     options = pa.ipc.IpcReadOptions(included_fields=columns or [])
     open_reader = pa.ipc.open_file if is_file else pa.ipc.open_stream
-    with open_raw(file) as opened, open_reader(opened, options=options if is_file else None) as reader:
+    with open_raw(file) as opened, open_reader(opened, options=options) as reader:
         yield reader
 
 

@@ -417,6 +417,5 @@ def test_regions_in_an_object_store_are_large():
     for byte_count in (GB, 100 * GB, 10_000 * GB):
         plan = replace(plan_inputs([byte_count], 64), spilled_to="s3://bucket/tmp/")
         tasks = divide(plan, [byte_count], {0: [None] * 6000})
-        runs = tasks.piles.pile_count // tasks.piles.region_piles
         assert len(tasks.sets) > 1
-        assert byte_count / len(tasks.sets) / runs >= OBJECT_REGION_BYTES
+        assert byte_count / len(tasks.sets) / tasks.piles.pile_count >= OBJECT_REGION_BYTES

@@ -19,6 +19,12 @@ MAGIC = b"\x93NUMPY"
 _ZIP = b"PK\3\4"
 
 
+def _parse_shape(text: str) -> str:
+    if not all(axis.isdecimal() for axis in text.split(",")):
+        raise ValueError("give whole numbers, such as 3,224")
+    return text
+
+
 RECORD_BYTES = FormatOption(
     "record_bytes", "Binary: bytes of a record. Default: those of --dtype.",
     "N", whole_number(1, 1 << 40), group="Input",
@@ -37,7 +43,7 @@ DTYPE = FormatOption(
 RECORD_SHAPE = FormatOption(
     "record_shape",
     "Binary: axes of a record, with --dtype: --dtype uint16 --record-shape 2048 is --dtype uint16[2048]. "
-    "Default: those of --dtype, or one number.", "N,M", group="Input",
+    "Default: those of --dtype, or one number.", "N,M", _parse_shape, group="Input",
 )  # fmt: skip
 
 

@@ -97,7 +97,7 @@ def write_arrow(table: pa.Table, path: Path) -> None:
         sink.write_table(table)
 
 
-HELD = [
+NARROWER = [
     (pa.large_string(), pa.array(["a", "é"], pa.string())),
     (pa.string(), pa.array(["a", "é"], pa.string()).dictionary_encode()),
     (pa.large_binary(), pa.array([b"", b"b"], pa.binary())),
@@ -105,7 +105,7 @@ HELD = [
     (pa.float64(), pa.array([-1, 2**31 - 1], pa.int32())),
     (pa.list_(pa.large_string()), pa.array([["a"], []], pa.list_(pa.string()))),
 ]
-NOT_HELD = [
+TOO_WIDE = [
     (pa.string(), pa.array(["a"], pa.large_string())),
     (pa.int32(), pa.array([1], pa.int64())),
     (pa.float64(), pa.array([1], pa.int64())),
@@ -115,8 +115,8 @@ NOT_HELD = [
 @pytest.mark.parametrize("write", [write_parquet, write_arrow])
 def test_columns_get_the_types_of_the_store_where_these_hold_their_values(tmp_path: Path, write: Any) -> None:
     given, other, store = (tmp_path / name for name in ("a.x", "b.x", "store"))
-    wide = pa.table([pa.nulls(2, kind) for kind, _ in HELD], [f"c{i}" for i in range(len(HELD))])
-    narrow = pa.table([values for _, values in HELD], wide.schema.names)
+    wide = pa.table([pa.nulls(2, kind) for kind, _ in NARROWER], [f"c{i}" for i in range(len(NARROWER))])
+    narrow = pa.table([values for _, values in NARROWER], wide.schema.names)
     write(wide, given)
     write(narrow, other)
     recshuf.scatter(given, store, seed=1)
@@ -129,7 +129,7 @@ def test_columns_get_the_types_of_the_store_where_these_hold_their_values(tmp_pa
 
 
 @pytest.mark.parametrize("write", [write_parquet, write_arrow])
-@pytest.mark.parametrize(("held", "values"), NOT_HELD, ids=str)
+@pytest.mark.parametrize(("held", "values"), TOO_WIDE, ids=str)
 def test_a_column_that_does_not_fit_is_refused_with_its_file(
     tmp_path: Path, write: Any, held: pa.DataType, values: pa.Array
 ) -> None:

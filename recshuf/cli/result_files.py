@@ -57,36 +57,16 @@ def check_html(
 
 def check_writable(option: str, name: str, output: str | None) -> None:
     """Refuse, before the run, a file whose folder is missing or read-only, or that runs write themselves."""
-    from recshuf.piles.kept.folder import find_store_around
-    from recshuf.storage.reading.local import MANIFEST_SUFFIX
+    from recshuf.output.manifest import check_beside
 
     check_name(name)
     refuse_url(name)
     if name == "-":
         raise UsageError(f"{option} -: standard output is not possible here; name a file")
-    path, target = real_path(name), None if output is None else real_path(output)
-    store = find_store_around(path)
-    if around := f"output {output}" if target in path.parents else store and f"pile store {store}":
-        raise UsageError(
-            f"{option} {name} lies in the {around}, which may hold nothing else; name a file outside it"
-        )
-    if not path.parent.is_dir():
-        raise UsageError(f"{option} {name}: folder {path.parent} does not exist; create it first")
-    if path == target:
-        raise UsageError(f"{option} {name} is also the output; name another file for one of them")
-    if path.is_dir():
-        raise UsageError(f"{option} {name} is a directory; name a file")
-    if path.name.endswith(MANIFEST_SUFFIX):
-        raise UsageError(
-            f"{option} {name}: names that end in {MANIFEST_SUFFIX} are those of manifests; give another one"
-        )
-    if output is not None:
-        from recshuf.output.manifest import is_beside
-
-        if is_beside(path, Path(output)):
-            raise UsageError(f"{option} {name} is or lies in the work folder of {output}; name another file")
+    check_beside(f"{option} {name}", name, output)
+    path = real_path(name)
     is_replaced = path.is_file() or not Path(name).exists()  # a pipe of the shell is there, but not its path
-    if is_replaced and path.parent.is_dir() and not os.access(path.parent, os.W_OK | os.X_OK):
+    if is_replaced and not os.access(path.parent, os.W_OK | os.X_OK):
         raise ForbiddenOutputError(
             f"{option} {name}: folder {path.parent} cannot be written; name a file in another one"
         )

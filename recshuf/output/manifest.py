@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import xxhash
 
 from recshuf.dataclass import dataclass
+from recshuf.errors import UsageError
 from recshuf.formats import list_owners
 from recshuf.formats.compression import split_suffix
 from recshuf.job.job import Epoch
@@ -106,10 +107,26 @@ def work_folder_path(output: Path) -> Path:
     return target.parent / name_work_folder(target.name)
 
 
-def is_beside(path: Path, output: Path) -> bool:
-    """Tell whether a path is the manifest or work folder of an output, or lies in it: runs replace or delete it."""
-    path = real_path(path)
-    return not {path, *path.parents}.isdisjoint((manifest_path(output), work_folder_path(output)))
+def check_beside(option: str, name: str | Path, output: str | Path | None) -> None:
+    """Refuse a file of an option whose folder is missing, or that runs or stores replace or delete."""
+    from recshuf.piles.kept.folder import find_store_around  # most runs write no such file
+
+    path, problem = real_path(name), None
+    own = {path, *path.parents}
+    if output is not None and real_path(output) in own:
+        problem = f"is or lies in the output {output}"
+    elif output is not None and work_folder_path(Path(output)) in own:
+        problem = f"is or lies in the work folder of {output}"
+    elif store := find_store_around(path):
+        problem = f"lies in the pile store {store}, which may hold nothing else"
+    elif path.name.endswith(MANIFEST_SUFFIX):
+        problem = f"ends in {MANIFEST_SUFFIX}, as manifests do"
+    elif path.is_dir():
+        problem = "is a directory"
+    if problem is not None:
+        raise UsageError(f"{option} {problem}; name another file")
+    if not path.parent.is_dir():
+        raise UsageError(f"{option}: folder {path.parent} does not exist; create it first")
 
 
 _FEATURES = ("group_by", "dedup", "split", "sources")

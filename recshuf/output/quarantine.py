@@ -17,7 +17,7 @@ import xxhash
 from recshuf.errors import PileError, UsageError
 from recshuf.formats.jsonl.encoding import encode_lines
 from recshuf.formats.texts import find_invalid
-from recshuf.output.manifest import is_beside
+from recshuf.output.manifest import check_beside
 from recshuf.records.arrays import cut_ranges, view_bytes, view_offsets
 from recshuf.system.files import sync
 from recshuf.system.paths import naming_errors, real_path
@@ -214,21 +214,10 @@ class Quarantine:
 
 def check_path(path: Path, inputs: Sequence[Path], output: Path | None, *, overwrite: bool) -> None:
     """Check that bad records can be written to a file. `output` is the file or folder of the output; None for a stream."""
-    from recshuf.piles.kept.folder import find_store_around  # most runs set nothing aside
-
     option, target = f"--on-bad-record quarantine:{path}", real_path(path)
-    if output is not None and real_path(output) in (target, *target.parents):
-        raise UsageError(f"{option} is or lies in the output; name another file")
-    if store := find_store_around(path):
-        raise UsageError(
-            f"{option} lies in the pile store {store}, which may hold nothing else; name a file outside it"
-        )
-    if not target.parent.is_dir():
-        raise UsageError(f"{option}: folder {target.parent} does not exist; create it first")
+    check_beside(option, path, output)
     if any(one.exists() and target.exists() and one.samefile(target) for one in inputs):
         raise UsageError(f"{option} is one of the inputs; name another file")
-    if output is not None and is_beside(target, output):
-        raise UsageError(f"{option} is the manifest or work folder of the output; name another file")
     if target.exists() and not target.is_file():
         raise UsageError(f"{option} is not a regular file; name another file")
     if target.exists() and not overwrite:

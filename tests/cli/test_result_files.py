@@ -126,8 +126,8 @@ def test_no_result_takes_the_place_of_a_manifest_or_a_folder(call: Run, refuse: 
     Path("folder").mkdir()
     option = command.split()[-1]
     for name in (".out.recshuf.json", "new.txt.recshuf.json", "link", "folder"):
-        said = " is a directory; name a file" if name == "folder" else ": names that end in .recshuf.json"
-        refuse(f"{command} {name} --overwrite", f"{option} {name}{said}")
+        said = "is a directory" if name == "folder" else "ends in .recshuf.json, as manifests do"
+        refuse(f"{command} {name} --overwrite", f"{option} {name} {said}; name another file")
 
 
 @pytest.mark.parametrize(
@@ -142,8 +142,8 @@ def test_a_report_does_not_lie_in_the_output_or_its_work_folder(refuse: Refuse, 
         if is_there:
             Path("out").mkdir()
         for name in ("out/report", "out/deep/report"):
-            said = f"{command.split()[-1]} {name} lies in the output "
-            refuse(f"{command} {name}", said, "name a file outside it")
+            said = f"{command.split()[-1]} {name} is or lies in the output "
+            refuse(f"{command} {name}", said, "name another file")
     for output in ("new/", "new"):
         said = f"is or lies in the work folder of {output}"
         refuse(f"lines.txt -o {output} --report .new.recshuf", said)
@@ -157,7 +157,7 @@ def test_nothing_is_written_into_a_store(call: Run, refuse: Refuse, name: str) -
     said, elsewhere = "lies in the pile store ", "; name another place"
     for command in (*RESULTS, "picture lines.txt --column text -o"):
         command = command.replace("-o store", "-o more")
-        refuse(f"{command} {name}", f"{command.split()[-1]} {name} {said}", "; name a file outside it")
+        refuse(f"{command} {name}", f"{command.split()[-1]} {name} {said}", "; name another file")
     for command in (
         "lines.txt",
         "gather store",
@@ -170,7 +170,7 @@ def test_nothing_is_written_into_a_store(call: Run, refuse: Refuse, name: str) -
         refuse(
             f"{command} --on-bad-record quarantine:{name}",
             f"quarantine:{name} {said}",
-            "; name a file outside it",
+            "; name another file",
         )
     for command in ("gallery", "demo"):
         refuse(f"{command} -o {name}", f"{name}: {said}", elsewhere, code=1)

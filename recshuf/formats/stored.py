@@ -7,12 +7,11 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import fields, is_dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from recshuf.dataclass import dataclass
 from recshuf.errors import ConversionError, UsageError
 from recshuf.formats import find_package, list_names, load_format
 from recshuf.interfaces import InputSummary, Metadata, MetadataKey, ReadOptions, Source, StoredInputs
@@ -38,24 +37,11 @@ _TABLE_FORMAT = "parquet"
 """Format of records that a program wrote: batches in table form are its native batches."""
 
 
-@dataclass(frozen=True, slots=True)
-class TableForm:
-    """The table form of the records in a store."""
+class TableForm(NamedTuple):
+    """The table form of the records in a store, or why they have none."""
 
     schema: pa.Schema | None
-    """None if they have none."""
-    reason: str = ""
-    """Why they have none."""
-    remedy: str = ""
-
-    @classmethod
-    def of_error(cls, error: InputError | ConversionError) -> TableForm:
-        return cls(None, error.reason, error.remedy or "")
-
-    @property
-    def problem(self) -> str:
-        """Why they have none, and what to do."""
-        return f"{self.reason}; {self.remedy}" if self.remedy else self.reason
+    error: InputError | ConversionError | None = None
 
 
 def pack_source(source: Source, format_name: str, options: ReadOptions, table: TableForm) -> dict[str, Any]:
@@ -67,7 +53,7 @@ def pack_source(source: Source, format_name: str, options: ReadOptions, table: T
         "file_bytes": [summary.file_bytes for summary in source.inputs],
         "options": pack(kept),
         "layout": pack(source.layout),
-        "problem": table.problem,
+        "problem": str(table.error or ""),
     }
     if source.repeated:
         packed["repeated"] = dict(source.repeated)

@@ -354,10 +354,10 @@ def _fit_job(job: Job, snapshot: Snapshot) -> Job:
 
 def _find_misfit(table: TableForm, origin: dict[str, Any]) -> str | None:
     """Return why the table form of records is not in that of a store, some columns of which they may lack; None if it is."""
-    if table.schema is None:
-        return table.reason
+    if table.error is not None:
+        return table.error.reason
     kept = read_table_schema(origin)
-    if kept is None:
+    if kept is None or table.schema is None:
         return None
     for field in table.schema:
         if field.name not in kept.names:

@@ -69,7 +69,7 @@ class FormObserver:
         try:
             self._inner = source.decoder()
         except ConversionError as error:
-            self._failed[-1, 0] = TableForm.of_error(error)
+            self._failed[-1, 0] = TableForm(None, error)
 
     @property
     def schema(self) -> pa.Schema | None:
@@ -90,7 +90,7 @@ class FormObserver:
             if self._sets_bad_aside:
                 raise
             with self._lock:
-                self._failed[input_index, first_row] = TableForm.of_error(error)
+                self._failed[input_index, first_row] = TableForm(None, error)
             return None
 
     def find_nulls(self, is_table: bool) -> tuple[str, ...] | None:
@@ -107,7 +107,7 @@ class FormObserver:
         form = self._failed[min(self._failed)] if self._failed else self._finish()
         if form.schema is None:
             progress.warn(
-                f"loaders cannot read the records of this store, and gather writes their own format: {form.problem}"
+                f"loaders cannot read the records of this store, and gather writes their own format: {form.error}"
             )
         return form
 
@@ -116,7 +116,7 @@ class FormObserver:
         try:
             return TableForm(self._inner.finish())
         except (InputError, ConversionError) as error:
-            return TableForm.of_error(error)
+            return TableForm(None, error)
 
 
 _ASIDE = "correct it, or set such lines aside with --on-bad-record quarantine:FILE"

@@ -9,7 +9,6 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from recshuf.errors import UsageError
-from recshuf.system.units import show_call
 from recshuf.train.loader import PileLoader as StoreLoader
 from recshuf.train.loading import open_piles
 
@@ -116,16 +115,6 @@ class MixLoader(StoreLoader):
             raise UsageError(f"weights={weights!r}: give a dict from stores to their weights")
         super().__init__(weights, batch_size, **options)
 
-    def __repr__(self) -> str:
-        shown: dict[str, Any] = {"batch_size": self._sharding.batch_size, "epoch": self.epoch}
-        counts = self._count()
-        return show_call(
-            type(self).__name__, self._reader.name, **shown | ({} if counts is None else {"counts": counts})
-        )
-
-    def _count(self) -> list[int] | None:
-        return cast("MixReader", self._reader).count_records(self.epoch)
-
     @property
     def counts(self) -> list[int]:
         """Number of records that each store gives to the present epoch.
@@ -135,12 +124,7 @@ class MixLoader(StoreLoader):
         UsageError
             When weights are not those of records: only reading tells.
         """
-        counts = self._count()
-        if counts is None:
-            raise UsageError(
-                "counts: with weight_by, only reading tells how many records a store gives; count _store"
-            )
-        return counts
+        return cast("MixReader", self._reader).count_records(self.epoch)
 
 
 def cache_files(

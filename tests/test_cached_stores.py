@@ -254,4 +254,6 @@ def test_objects_show_what_they_are(tmp_path: Path) -> None:
     packed = f"PackedLoader('{path}', tokens=4, column='tokens', batch_size=2)"
     assert repr(loader.packed(4, column="tokens")) == packed
     mixed = recshuf.MixLoader({recshuf.PileStore(path): 2}, 2)
-    assert repr(mixed) == f"MixLoader({{'{path}': 2}}, batch_size=2, epoch=0, counts=[6])"
+    shown = "batch_size=2, rank=0, world_size=1, epoch=0, mix=1, num_records=7"
+    assert repr(mixed) == f"MixLoader({{'{path}': 2}}, {shown})"
+    assert mixed.counts == [6]

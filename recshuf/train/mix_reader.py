@@ -207,10 +207,12 @@ class MixReader:
     def count_steps(self, _: int) -> int:
         return self._mixture.steps
 
-    def count_records(self, epoch: int) -> list[int] | None:
-        """Return how many records each store gives to an epoch; None if weights are those of tokens."""
+    def count_records(self, epoch: int) -> list[int]:
+        """Return how many records each store gives to an epoch."""
         if self._weight_by is not None:
-            return None
+            raise UsageError(
+                "counts: with weight_by, only reading tells how many records a store gives; count _store"
+            )
         ends = [epoch * self._mixture.steps, (epoch + 1) * self._mixture.steps]
         parts = [
             [self._mixture.share(lane).before(end) for end in ends] for lane in range(self._sharding.lanes)

@@ -53,18 +53,14 @@ def is_json(kind: pa.DataType) -> bool:
     return isinstance(kind, pa.JsonType)
 
 
-def read_schema_for(schema: pa.Schema) -> pa.Schema:
-    """Return the schema by which `pyarrow.json` reads records for `schema`."""
-    return pa.schema(_read_fields(schema, ()))
-
-
-def _read_fields(fields: Iterable[pa.Field], path: Path) -> list[pa.Field]:
+def read_fields(fields: Iterable[pa.Field], path: Path = ()) -> list[pa.Field]:
+    """Return the fields as which `pyarrow.json` reads records for those of a schema."""
     return [pa.field(field.name, _read_type(field.type, (*path, field.name))) for field in fields]
 
 
 def _read_type(kind: pa.DataType, path: Path) -> pa.DataType:
     if pt.is_struct(kind):
-        return pa.struct(_read_fields(kind, path))
+        return pa.struct(read_fields(kind, path))
     if is_contiguous_list(kind):
         return pa.list_(_read_type(kind.value_type, (*path, None)))
     if pt.is_map(kind) and pt.is_string(kind.key_type):
@@ -82,7 +78,7 @@ def _read_type(kind: pa.DataType, path: Path) -> pa.DataType:
 
 
 def cast_column(read: pa.Array, kind: pa.DataType, rows: int, path: Path) -> pa.Array:
-    """Return a column that was read by `read_schema_for`, in the type of the schema and as long as `rows`.
+    """Return a column that was read by `read_fields`, in the type of the schema and as long as `rows`.
 
     Raises `BadRecord` if a value does not fit the type.
     """
@@ -123,7 +119,10 @@ def _cast_list(read: pa.Array, kind: pa.DataType, path: Path) -> pa.Array:
     buffers = [read.buffers()[0], offsets.buffers()[1]]
     lists = pa.Array.from_buffers(pa.list_(field), len(read), buffers, children=[values])
     if pt.is_fixed_size_list(kind):
-        _check_lengths(lists, kind.list_size, path)
+        lengths = pc.list_value_length(lists)
+        wrong = lengths.filter(pc.not_equal(lengths, kind.list_size))
+        if len(wrong):
+            raise BadRecord(f"has {wrong[0]} elements where the schema says {kind.list_size}", path=path)
     return lists if lists.type == kind else lists.cast(kind)
 
 
@@ -144,13 +143,6 @@ def _cast_map(read: pa.Array, kind: pa.DataType, path: Path) -> pa.Array:
     fields = [kind.key_field, kind.item_field]
     entries = pa.StructArray.from_arrays([keys, values], fields=fields)
     return pa.Array.from_buffers(kind, len(read), read.buffers()[:2], children=[entries])
-
-
-def _check_lengths(lists: pa.Array, size: int, path: Path) -> None:
-    lengths = pc.list_value_length(lists)
-    wrong = lengths.filter(pc.not_equal(lengths, size))
-    if len(wrong):
-        raise BadRecord(f"has {wrong[0]} elements where the schema says {size}", path=path)
 
 
 def check_nulls(values: pa.Array, field: pa.Field, parent: pa.Array | None, path: Path) -> None:

@@ -1,18 +1,6 @@
 """Table form to JSON lines, column by column; and fields that lines get before their last brace, without being parsed.
 
-Types with a form in JSON that is not obvious:
-
-=====================  ==========================================================================
-float                  shortest text that reads back equal in its own width, never like an integer
-decimal                a number with exactly its digits
-binary                 base64 text
-timestamp              ISO 8601; with a time zone as UTC and ``Z``, without one as it stands
-date, time             ``YYYY-MM-DD``, ``HH:MM:SS`` with the fraction digits of the unit
-duration               integer count of its unit
-map                    array of ``{"key": ..., "value": ...}``: no key is lost, in any type or order
-dictionary, run ends   the values themselves
-extension              its storage
-=====================  ==========================================================================
+`docs/formats.md`, "To JSONL", says which form each type has.
 
 Encoders take an array of one type and return a ``large_string`` array of the same length, null where the value is
 null, or raise `ConversionError` for a value that JSON cannot represent.

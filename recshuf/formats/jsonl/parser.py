@@ -15,7 +15,7 @@ from recshuf.formats.jsonl.casts import (
     cast_column,
     check_nulls,
     list_rewrites,
-    read_schema_for,
+    read_fields,
     rewrite,
     walk_types,
 )
@@ -79,7 +79,7 @@ class Parser:
         self.listed_count = sum(None in path for path in paths)
         """Number of those within lists, which may have more values than there are lines."""
         self._options = pj.ParseOptions(
-            explicit_schema=read_schema_for(schema), unexpected_field_behavior=others
+            explicit_schema=pa.schema(read_fields(schema)), unexpected_field_behavior=others
         )
         self._text_names = _text_only_names(schema) if lenient else []
         self._rewrites = list_rewrites(schema)

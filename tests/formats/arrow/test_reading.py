@@ -326,6 +326,19 @@ def test_rows_that_share_values_are_read_by_the_bytes_of_these(tmp_path: Path, k
 
 
 @pytest.mark.parametrize("stream", [False, True])
+def test_long_values_of_a_dictionary_are_made_dense_a_block_at_a_time(tmp_path: Path, stream: bool) -> None:
+    """Most rows of the batch are short, so that its mean row tells nothing of them."""
+    block, words = 1 << 16, pa.array(["x"] * 2500 + [f"{n % 20:010}" * 100 for n in range(200)])
+    path = write(
+        tmp_path / "in.arrow", pa.table({"word": words.dictionary_encode()}), stream=stream, chunk=2700
+    )
+    source = FORMAT.open_source([InputFile("in.arrow", path)], ReadOptions())
+    batches = [batch for part in source.fragments(0, block, 1 << 20) for batch in part.batches()]
+    assert pa.Table.from_batches(batches)["word"].to_pylist() == words.to_pylist()
+    assert max(batch.get_total_buffer_size() for batch in batches) < 1.5 * block
+
+
+@pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("compression", [None, "lz4"])
 def test_damage_is_an_error_or_changes_values_alone(
     tmp_path: Path, stream: bool, compression: str | None

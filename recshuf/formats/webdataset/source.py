@@ -98,6 +98,7 @@ class TarSource(LineSource):
             problem = "is a stream, and archives are read as files"
             raise InputError(streams[0], problem, remedy="give its path")
         self.inputs = tuple(one._replace(record_count_is_exact=False) for one in self.inputs)
+        self.notes += (*_find_indexes(files[0]),)
         self._renames = RENAME_KEYS.of(options)
         self.layout = TarLayout(
             self._lines[0].compression, self._renames, tuple(one.name for one in self.inputs)
@@ -248,3 +249,13 @@ def _find_notes(name: str, members: Sequence[Member]) -> Iterator[str]:
     record = next((one for one in members if lower(one.suffix) in _FILES_OF_RECORDS), None)
     if record is not None:
         yield f"{name}: a file such as {show(record.name)} is one record; unpack the archive to shuffle the records of its files"
+
+
+def _find_indexes(file: InputFile) -> Iterator[str]:
+    """Yield what lies beside archives and is of no use for others."""
+    path = file.path
+    if path and ((path.parent / ".nv-meta").exists() or path.with_name(f"{path.name}.idx").exists()):
+        yield (
+            f"{file.name}: the indexes of energon beside it (.nv-meta, .idx) do not fit the output; make new ones with energon "
+            "prepare FOLDER"
+        )

@@ -308,6 +308,8 @@ def test_a_suffix_that_is_the_name_of_the_column_of_keys_is_no_column(tmp_path: 
 
 
 def test_what_is_easily_mistaken_is_said(tmp_path: Path) -> None:
+    (tmp_path / "in.tar.idx").write_bytes(b"x")
     with pytest.warns(RecshufWarning) as said:
         shuffle(tmp_path, make_tar([("train.jsonl", b'{"a": 1}\n')]))
     assert "'train.jsonl' is one record; unpack the archive" in str(said[0].message)
+    assert "energon prepare FOLDER" in str(said[1].message)

@@ -263,6 +263,8 @@ def _check_heap(file: Handle, place: int, most_bytes: int) -> int:
         raise ValueError(f"a heap has {size} bytes, more than the {most_bytes} that fit")
     if size > _SMALLEST_BYTES:
         heap = file.read_at(place, size)
+    if len(heap) < size:
+        raise ValueError(f"the file ends before byte {place + size}")
     at = _HEAP_HEADER_BYTES
     while at <= size - _HEAP_HEADER_BYTES:
         index, value_bytes = _read_header(heap, at)

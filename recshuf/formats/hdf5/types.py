@@ -230,7 +230,7 @@ class Packer:
         places = places + head_bytes
         columns = []
         for lengths in np.ascontiguousarray(sizes).view("<u4").astype(np.int64).T:
-            columns.append(wrap_bytes(data[_spread(places, lengths)], find_bounds(lengths)))
+            columns.append(wrap_bytes(data[_spread(places, lengths)], np.append(0, np.cumsum(lengths))))
             places = places + lengths
         return fixed, columns
 
@@ -266,18 +266,14 @@ def wrap_rows(raw: NDArray[Any], width: int) -> pa.FixedSizeBinaryArray:
     return pa.FixedSizeBinaryArray.from_buffers(kind, raw.nbytes // width, buffers)
 
 
-def find_bounds(lengths: Any) -> NDArray[np.int64]:
-    """Return where values of these lengths begin, and where the last one ends."""
-    return np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)))
-
-
 def wrap_values(values: _Values, kind: Kind, tid: h5t.TypeID) -> pa.LargeBinaryArray:
     """Return values of variable length, as h5py reads them, as native rows."""
     if kind is Kind.COMPOUND:
         return Packer(tid).pack(values)
     if kind is Kind.STRING:
         return pa.array(np.ascontiguousarray(values), pa.large_binary())
-    offsets = find_bounds(np.fromiter(map(len, values), np.int64, len(values)) * tid.get_super().get_size())
+    lengths = np.fromiter(map(len, values), np.int64, len(values))
+    offsets = np.append(0, np.cumsum(lengths)) * tid.get_super().get_size()
     # The byte order stated by h5py may be wrong, but the bytes are those of the file. Without its dtype,
     # concatenate would swap the bytes of members.
     data = np.concatenate(values, dtype=values[0].dtype) if offsets[-1] else np.empty(0, np.uint8)
@@ -304,4 +300,4 @@ def strip_texts(raw: NDArray[np.uint8], padding: int) -> pa.LargeBinaryArray:
     else:
         filled = raw != (ord(" ") if padding == h5t.STR_SPACEPAD else 0)
         lengths = np.where(filled.any(axis=1), raw.shape[1] - filled[:, ::-1].argmax(axis=1), 0)
-    return wrap_bytes(raw[np.arange(raw.shape[1]) < lengths[:, None]], find_bounds(lengths))
+    return wrap_bytes(raw[np.arange(raw.shape[1]) < lengths[:, None]], np.append(0, np.cumsum(lengths)))

@@ -77,7 +77,7 @@ pytestmark = pytest.mark.usefixtures("folder")
             for line in ("lines.txt --output", "lines.txt -o out --report", "lines.txt -o out --temp-dir", "demo --output")
         ),
         ("lines.txt -o out --html no/page.html", ["folder", "does not exist; create it first"]),
-        ("lines.txt -o out --html out", ["also the output"]),
+        ("lines.txt -o out --html out", ["lies in the output"]),
         ("lines.txt -o out --html page.html --plan", ["--html needs a run, and --plan"]),
         ("lines.txt -o out --html lines.txt", ["among the inputs"]),
         ("check lines.txt --column id --html no/page.html", ["folder", "does not exist; create it first"]),

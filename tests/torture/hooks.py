@@ -93,7 +93,7 @@ def _find_edges(gather: Any) -> list[tuple[int, int]]:
     """Return where each part of each spilled file begins and ends."""
     edges = set()
     for number, pile_set in enumerate(_spilled_files(gather)):
-        for region in range(gather._groups._regions._layout.count):
+        for region in range(gather._groups._regions._store.pile_count):
             for start, used in pile_set._regions.parts(region):
                 edges |= {(number, start), (number, start + used)}
     return sorted(edges)

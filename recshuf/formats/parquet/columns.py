@@ -21,15 +21,14 @@ from recshuf.formats.parquet.file import OpenFile, explained
 from recshuf.formats.parquet.pages import check_pages, list_chunks
 from recshuf.formats.parquet.types import (
     child_fields,
-    dense_type,
     is_extension,
     is_joinable,
+    is_narrow,
     is_ordered,
-    name_children,
+    walk,
     with_children,
 )
 from recshuf.formats.parquet.union import conform_batch
-from recshuf.records.conforming import conform
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -140,21 +139,20 @@ def _find_misfits(
             for batches in zip(*readers, strict=True):
                 for place, column in enumerate(sorted(columns)):
                     where = f"field {footer.schema.field(column).name!r}, row group {group}"
-                    times = [_list_times(batch.column(place)) for batch in batches]
-                    for same in zip(*times, strict=True):
+                    leaves_of = [_list_leaves(batch.column(place)) for batch in batches]
+                    for same in zip(*leaves_of, strict=True):
                         for unit, problem in _list_problems(*same):
                             problems.setdefault(unit, InputError(footer.name, problem, place=where))
 
 
-def _list_times(array: pa.Array) -> Iterator[pa.Array]:
-    """Yield the time stamps in a column, at any depth, in each unit the same ones."""
-    array = conform(array, dense_type(array.type))
-    if isinstance(array, pa.ExtensionArray):
-        array = array.storage
-    if pa.types.is_timestamp(array.type):
+def _list_leaves(array: pa.Array) -> Iterator[pa.Array]:
+    """Yield the arrays without any below them, in their order."""
+    array = array.storage if isinstance(array, pa.ExtensionArray) else array
+    children = _list_children(array)
+    if not children:
         yield array
-    for child in _list_children(array):
-        yield from _list_times(child)
+    for child in children:
+        yield from _list_leaves(child)
 
 
 def _list_children(array: pa.Array) -> list[pa.Array]:
@@ -170,7 +168,7 @@ def _list_children(array: pa.Array) -> list[pa.Array]:
 def _list_problems(millis: pa.Array, nanos: pa.Array, micros: pa.Array) -> Iterator[tuple[str, str]]:
     """Yield the units that do not hold times, and why, given these times in each unit."""
     if nanos.type == millis.type:
-        return  # stored with a unit, not as INT96
+        return  # stored with a unit, not as INT96, or no times
     thousands, millions, billions = map(_numbers, (millis, micros, nanos))
     if not np.array_equal(billions // 1_000_000, thousands):
         yield "ns", "an INT96 time is outside the range of nanoseconds in 64 bits"
@@ -236,15 +234,23 @@ class Dictionaries:
 
     def add(self, file: OpenFile, footer: Footer, column: int, memory_bytes: int | None) -> None:
         """Read a column of a file, within the memory limit of the run."""
-        name, leaves = footer.schema.field(column).name, footer.leaves([column])
+        field = footer.schema.field(column)
+        parts = (
+            (path, part.type) for path, part in walk(field, (field.name,)) if not child_fields(part.type)
+        )
+        known = {
+            leaf: self._known.setdefault(path, _DictionaryValues(kind.value_type))
+            for leaf, (path, kind) in zip(footer.leaves([column]), parts, strict=True)
+            if is_narrow(kind) or is_ordered(kind)
+        }
         for group in footer.groups:
-            check_pages(file, group, leaves, memory_bytes)
-            for batch in file.batches([group], leaves, _BATCH_ROWS):
-                for path, array in _list_dictionaries(batch.column(0), (name,)):
-                    kind = array.type.value_type
-                    known = self._known.setdefault(path, _DictionaryValues(kind))
-                    with explained(footer.name, f"row group {group}"):
-                        known.add(array, footer.name)
+            pages, rows = check_pages(file, group, [*known], memory_bytes), footer.group_rows[group]
+            # Rows of lists may have many values.
+            step = max(1, _BATCH_ROWS * rows // max(rows, *pages.values))
+            for batch in file.batches([group], [*known], step):
+                with explained(footer.name, f"row group {group}"):
+                    for values, array in zip(known.values(), _list_leaves(batch.column(0)), strict=True):
+                        values.add(array, footer.name)
 
     def find_orders(self, schema: pa.Schema) -> dict[int, pa.Array]:
         """Return the values of each column of an ordered dictionary type, in an order that fits that of each input if there is one."""
@@ -257,18 +263,11 @@ class Dictionaries:
     def describe_orders(self) -> Iterator[str]:
         """Yield a sentence for each column whose ordered categories have contrary orders in two files."""
         for path, known in self._known.items():
-            if known.contrary is not None:
+            if known.contrary is not None and len(path) == 1:  # else no order is kept
                 yield (
                     f"{known.contrary}: field {path[0]!r}: its ordered categories contradict the order of files before, "
                     f"and these are taken in theirs"
                 )
-
-
-def _list_dictionaries(array: pa.Array, path: Path) -> Iterator[tuple[Path, pa.DictionaryArray]]:
-    if pa.types.is_dictionary(array.type):
-        yield path, array
-    for (step, _), child in zip(name_children(array.type), _list_children(array), strict=False):
-        yield from _list_dictionaries(child, (*path, step))
 
 
 def known_schema(file: OpenFile, footer: Footer, memory_bytes: int | None) -> pa.Schema:

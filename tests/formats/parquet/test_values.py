@@ -200,7 +200,7 @@ FORMS: dict[str, Callable[[pa.Array], pa.Array]] = {
     "struct": lambda values: pa.StructArray.from_arrays([values, values.indices], ["a", "b"]),
     "list": as_list,
     "map": as_map,
-    "deep": lambda values: as_list(pa.StructArray.from_arrays([as_map(values)], ["m"])),
+    "deep": lambda values: as_list(pa.StructArray.from_arrays([values.indices, as_map(values)], ["n", "m"])),
     "fixed": lambda values: pa.FixedSizeListArray.from_arrays(values, 1),
 }
 

@@ -283,7 +283,7 @@ def test_values_are_counted_however_they_are_stored(tmp_path: Path, how: str) ->
 def test_values_are_counted_in_chunks_that_gave_up_their_dictionaries(tmp_path: Path) -> None:
     parts = [encode(label(pa.int8()), range(at, at + ROWS)) for at in (0, ROWS, 2 * ROWS)]
     paths = [
-        write(tmp_path / f"{n}.parquet", pa.chunked_array([parts[0], part]))
+        write(tmp_path / f"{n}.parquet", pa.chunked_array([*parts[:1] * 300, part]))
         for n, part in enumerate(parts[1:])
     ]
     for given, index in ((paths[:1] * 2, pa.int8()), (paths, pa.int32())):

@@ -54,7 +54,7 @@ def check_shares(given: Any) -> dict[str, Fraction]:
     shares = parse_shares(given) if isinstance(given, str) else given
     if not isinstance(shares, Mapping) or not 1 < len(shares) <= _MOST:
         raise UsageError(
-            f"--split: {shares!r:.80} is no split; give 2 to {_MOST} shares by name, such as train=0.99,val=0.01"
+            f"--split: {given!r:.80} is no split; give 2 to {_MOST} shares by name, such as train=0.99,val=0.01"
         )
     for name in shares:
         if not isinstance(name, str) or not is_plain_name(name):

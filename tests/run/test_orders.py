@@ -166,13 +166,3 @@ def test_records_go_to_disk_exactly_where_they_must(tmp_path: Path, monkeypatch:
             change_plans(patch, **WAYS[way])
             report = recshuf.shuffle(inputs, tmp_path / "out.txt", seed=SEED, overwrite=True)
         assert (report.spilled_bytes > 0) == ("resident_bytes" in WAYS[way])
-
-
-# Formats and resources
-
-SETTINGS: dict[str, dict[str, Any]] = {
-    "one pile": {"piles": 1},
-    "thousand piles": {"piles": 1000},
-    "five workers": {"workers": 5},
-    "little memory": {"memory": "64MB", "workers": 1, "spill_compression": "zstd"},
-}

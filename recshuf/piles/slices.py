@@ -23,7 +23,7 @@ import xxhash
 
 from recshuf.errors import PileError
 from recshuf.piles.planes import LENGTH_BYTES, Order, PlaneCutter, PlaneReader, count_nodes, plain_type
-from recshuf.records.arrays import count_bytes_before, has_offsets, view_offsets
+from recshuf.records.arrays import count_bytes, count_bytes_before, has_offsets, view_offsets
 from recshuf.records.batch import Records, concat_records, empty_rows
 from recshuf.records.conforming import conform
 from recshuf.records.key_makers import find_words
@@ -71,9 +71,12 @@ class RecordCodec:
         """Numbers of the columns whose values vary in length: text, binary, lists and maps, and not what is nested."""
 
     def measure(self, batch: pa.RecordBatch) -> NDArray[np.int64]:
-        """Return the bytes each record takes in a slice, its key included, about, shape ``(n,)``."""
-        sizes = KEY_BYTES + self.count_bytes(batch, np.arange(batch.num_rows + 1))
-        return sizes + LENGTH_BYTES * len(self.variable_columns) if self._is_flat else sizes
+        """Return the bytes each record takes in a slice, its key included, shape ``(n,)``; of tables, the mean."""
+        if not self._is_flat:  # by few long records, a set would get more holes than records
+            mean = KEY_BYTES + count_bytes(batch) // max(1, batch.num_rows)
+            return np.full(batch.num_rows, mean, np.int64)
+        sizes = self.count_bytes(batch, np.arange(batch.num_rows + 1))
+        return KEY_BYTES + LENGTH_BYTES * len(self.variable_columns) + sizes
 
     def count_bytes(self, batch: pa.RecordBatch, edges: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the bytes of the records in each range ``edges[k]:edges[k + 1]``.

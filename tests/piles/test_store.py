@@ -186,6 +186,22 @@ def test_a_set_of_other_columns_or_piles_is_not_adopted(make: Make, scratch: Set
         one.close()
 
 
+def test_few_long_records_of_tables_do_not_make_a_set_longer_than_most_of_its_space(
+    scratch: SetFolder,
+) -> None:
+    """A store that is copied elsewhere loses its holes."""
+    schema = pa.schema([("text", pa.string())])
+    plan = StorePlan(8, (2000.0,), 0, set_prefix="set")
+    with closing(Store(plan, RecordCodec(schema), scratch)) as store:
+        texts = pa.array(["a" * (10**6 if row == 7 else 500) for row in range(2000)])
+        keys = np.random.default_rng(1).integers(0, 2**64, len(texts), np.uint64)
+        store.add(0, Origin(0, 0), Records(keys, pa.record_batch([texts], schema=schema)))
+        store.complete(0, store.digests_of(0).sum(), describe(0))
+        entry = store.seal_next()
+    assert entry is not None
+    assert entry.file_bytes < 4 * texts.nbytes
+
+
 def test_sources_of_adopted_sets_are_counted_on(scratch: SetFolder) -> None:
     """As sets of a store, each of which counts its own from 0; equal keys are in the order of all, in finer piles, too."""
     plan = StorePlan(8, (None, None), 0, set_prefix="set")

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 _BUFFER_BYTES = 1 << 20
 _SHARE = 4
 """Share of the memory limit that arrays which are read whole may take."""
-_END = ".npy"
+_END, _ENCRYPTED = ".npy", 1
 _LONG = (1 << 31) - 1
 """ZIP needs longer sizes from here on, which not every reader of archives knows."""
 
@@ -77,7 +77,7 @@ class ArchiveSource(ArraySource):
     def __init__(self, inputs: Sequence[InputFile], options: ReadOptions) -> None:
         first = _look_into(inputs[0], options)
         chosen = options.found({DATASETS: tuple(first.arrays)})
-        self._files = [first, *(_look_into(file, chosen) for file in inputs[1:])]
+        self._files = [first, *(_look_into(file, chosen, [*first.arrays]) for file in inputs[1:])]
         for file in self._files:
             _check_same(first, file)
         if KEEP_OTHERS.of(options):
@@ -140,11 +140,18 @@ def _open_array(
         return io.BytesIO(array.order(items, array.rows).tobytes())
 
 
-def _look_into(file: InputFile, options: ReadOptions) -> _File:
-    """Return the arrays of an input; of two that share a name the last one, as NumPy does."""
+def _look_into(file: InputFile, options: ReadOptions, wanted: Sequence[str] = ()) -> _File:
+    """Return the arrays of an input, which has those that are wanted."""
+    arrays: dict[str, Array] = {}
     with _opened(file) as archive:
-        named = {info.filename.removesuffix(_END): info for info in archive.infolist()}
-        arrays = {name: _read_header(file, name, archive, info) for name, info in named.items()}
+        for info in archive.infolist():
+            name = info.filename.removesuffix(_END)
+            if name in arrays:  # NumPy would read the last one
+                raise InputError(file.name, f"holds two arrays {name!r}", remedy="write it again with one")
+            arrays[name] = _read_header(file, name, archive, info)
+        if missing := [name for name in wanted if name not in arrays]:
+            problem = f"has no array {missing[0]!r}, and the first input has one"
+            raise InputError(file.name, problem, remedy="shuffle it apart")
         chosen = _choose(file.name, arrays, options)
         others = [name for name in arrays if name not in chosen] if KEEP_OTHERS.of(options) else []
         whole = [*others, *(name for name in chosen if arrays[name].by_columns)]
@@ -164,6 +171,11 @@ def _look_into(file: InputFile, options: ReadOptions) -> _File:
 
 def _read_header(file: InputFile, name: str, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Array:
     place = f"array {name!r}"
+    if info.flag_bits & _ENCRYPTED:
+        raise InputError(file.name, "is encrypted", place=place, remedy="decrypt it")
+    if info.filename == name:
+        remedy = "leave it out of the archive"
+        raise InputError(file.name, "is no array of NumPy by its name", place=place, remedy=remedy)
     with _explained(file, name), archive.open(info) as stream:
         array = read_header(file.name, place, stream)
     if (byte_count := info.file_size - array.start) != array.byte_count:

@@ -172,7 +172,9 @@ def _open_binary(file: InputFile, options: ReadOptions) -> Array:
 def _find_binary_layout(name: str, options: ReadOptions) -> FixedLayout:
     dtype, size = DTYPE.of(options), RECORD_BYTES.of(options)
     if (shape := RECORD_SHAPE.of(options)) is not None:
-        dtype = f"{dtype or ''}[{shape}]"
+        if dtype is None or "[" in dtype:
+            raise UsageError(f"--record-shape {shape}: give the type of the numbers alone, as --dtype uint16")
+        dtype = f"{dtype}[{shape}]"
     if dtype is not None:
         layout = FixedLayout.of(parse_dtype(dtype), is_npy=False)
         if size not in (None, layout.row_bytes):

@@ -48,6 +48,7 @@ LENGTH, END, MODE = np.dtype("<i4"), np.dtype("<i8"), np.dtype("i1")
 _LENGTHS, _POINTERS, _ENDS, _MODES = range(4)
 _KINDS = (LENGTH, END, END, MODE)
 """Types of the entries of each part of an index, in their order."""
+_DAMAGED = "copy or write both files again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,12 @@ class Pair:
         else:
             path = path.with_suffix(".idx")
             self.beside = file._replace(name=str(path), path=path)
-        with closing(open_input(self.beside)) as handle:
+        try:
+            handle = open_input(self.beside)
+        except InputError as error:
+            problem = f"its index {self.beside.name} cannot be read: {error.problem}"
+            raise InputError(file.name, problem, remedy="put it beside the file") from error
+        with closing(handle):
             self._read_head(handle)
 
     def _read_head(self, handle: Handle) -> None:
@@ -126,9 +132,12 @@ class Pair:
         if kind.startswith("float") and end != self.byte_count == pointer + length * other_width:
             problem = f"has type {self.code}, {kind}, and tokens of {other_width} bytes: other writers exchange types 6 and 7"
             raise self.refuse(problem, "byte 17", f"set that byte to {13 - self.code}")
+        if end > self.byte_count:
+            problem = f"is cut off: it has {self.byte_count:,} bytes, and its last sequence ends at {end:,}"
+            raise InputError(self.file.name, problem, remedy=_DAMAGED)
         return end
 
-    def refuse(self, problem: str, place: str, remedy: str = "copy or write both files again") -> InputError:
+    def refuse(self, problem: str, place: str, remedy: str = _DAMAGED) -> InputError:
         problem = f"its index {self.beside.name} {problem}"
         return InputError(self.file.name, problem, place=place, remedy=remedy)
 

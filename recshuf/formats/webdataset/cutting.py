@@ -103,7 +103,8 @@ def walk(view: memoryview, at: int) -> Iterator[Member | int]:
             kind = b"S" if any(key.startswith(b"GNU.sparse") for key in said) else kind
         if kind not in _REGULAR and kind != _FOLDER:
             what = _REFUSED.get(kind, f"of type {kind!r}, which is no file")
-            raise ArchiveError(start, f"the member {show(name)} is {what}", _AGAIN)
+            remedy = _AGAIN if kind in _REFUSED else "write the archive again without it"
+            raise ArchiveError(start, f"the member {show(name)} is {what}", remedy)
         is_folder = kind == _FOLDER or name.endswith(b"/")
         size, (key, suffix) = (0, (None, b"")) if is_folder else (size, parse_name(name))
         at = data + size + -size % BLOCK_BYTES

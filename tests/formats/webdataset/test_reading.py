@@ -158,7 +158,7 @@ DAMAGE = {
     "type": (edit(make_tar(PAIR), 156, b"Z"), r"'a\.jpg' is of type b'Z', which is no file"),
     "symbolic link": (make_odd(tarfile.SYMTYPE), "symbolic link; write it again with GNU tar --.* --dereference --hard"),
     "hard link": (make_odd(tarfile.LNKTYPE), "hard link; write it again with GNU tar --.* --dereference --hard"),
-    "pipe": (make_odd(tarfile.FIFOTYPE), "which is no file"),
+    "pipe": (make_odd(tarfile.FIFOTYPE), "which is no file; write the archive again without it"),
     "sparse": (SPARSE, "sparse file; write it again with GNU tar .* without --sparse"),
     "suffix twice": (make_tar([*PAIR, ("A.jpg", b""), ("A.JPG", b"")]), "byte 2560: the record 'A' has the suffix 'jpg' twice"),
     "no records": (make_tar([("README", b"only")]), "byte 0: holds only members that readers leave out"),

@@ -221,12 +221,15 @@ def _numbers_at(line: str, path: Path) -> list[int | float]:
 
 
 def explain_too_large(line: str) -> BadRecord:
-    """Return the error for a line with a number above those of float64, which names its field."""
+    """Return the error for a line with a number above those of float64, which names its field, or with a zero like `0e400`."""
     try:
         numbers = _walk_numbers(json.loads(line, strict=False), ())
         path = next((path for path, number in numbers if abs(number) > sys.float_info.max), None)
     except (ValueError, RecursionError):  # thousands of digits, or too deep
         path = None
+    else:
+        if path is None:
+            return BadRecord("holds a zero with an exponent too large for float64", remedy="write it as 0")
     is_listed = path is None or path[-1] is None
     remedy = _NULL_REMEDY if is_listed else "give its field the type string with --schema"
     return BadRecord("holds a number too large for float64", remedy=remedy, path=path)

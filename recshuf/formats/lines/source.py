@@ -108,7 +108,7 @@ class LineSource(Source):
             if other.removeprefix(MARK) != header:
                 raise InputError(
                     name,
-                    f"its header differs from that of {first}",
+                    f"its header differs from that of {first}{_tell_unseen(header, other.removeprefix(MARK))}",
                     remedy="shuffle them apart, or make the headers equal",
                 )
         return MARK + header if marked else header
@@ -170,6 +170,18 @@ class LineSource(Source):
         offset_bytes = 2 * OFFSET_BYTES * (count_batch_records(block_bytes) + PIECE_BYTES)
         window_bytes = max(lines.window_bytes for lines in self._lines)
         return 2 * block_bytes + READ_ON_BYTES + offset_bytes + window_bytes + _READING_BYTES
+
+
+def _tell_unseen(header: bytes, other: bytes) -> str:
+    r"""Return where alone two headers differ that look alike in an editor; nothing if they do not.
+
+    >>> _tell_unseen(b"a,b\r\n", b"a,b\n")
+    ' in nothing but line ends (CRLF)'
+    >>> _tell_unseen(b"a,b\n", b"a,c\n")
+    ''
+    """
+    is_alike = header.replace(b"\r\n", b"\n") == other.replace(b"\r\n", b"\n")
+    return " in nothing but line ends (CRLF)" if is_alike else ""
 
 
 def count_batch_records(block_bytes: int) -> int:

@@ -280,18 +280,18 @@ def _with_categories(plan: WritePlan, categories: dict[int, pa.Array]) -> WriteP
 
 def _list_paths(schema: pa.Schema, *, keeps_list_names: bool) -> list[list[str]]:
     """Return the paths of the Parquet columns of each column; `ConversionError` if Parquet lacks a type."""
+    stream = pa.BufferOutputStream()
     try:
-        with pq.ParquetWriter(
-            pa.MockOutputStream(), schema, use_compliant_nested_type=not keeps_list_names
-        ) as writer:
+        with pq.ParquetWriter(stream, schema, use_compliant_nested_type=not keeps_list_names):
             pass
+        # What is written may nest too deep to be read.
+        stored = pq.read_metadata(pa.BufferReader(stream.getvalue())).schema
     except (pa.ArrowException, OSError, ValueError) as error:
         for field in schema if len(schema) > 1 else ():
             _list_paths(pa.schema([field]), keeps_list_names=keeps_list_names)
         name, kind = (schema.names[0], schema.types[0]) if len(schema) == 1 else ("", "of this schema")
         problem = f"Parquet cannot hold type {kind}: {' '.join(str(error).split())[:200].rstrip('.')}"
         raise ConversionError(name, problem, remedy="leave the field out or convert it first") from error
-    stored = writer.writer.metadata.schema
     paths = (stored.column(leaf).path for leaf in itertools.count())
     return [[next(paths) for _ in leaf_types(field.type)] for field in schema]
 

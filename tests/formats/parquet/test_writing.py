@@ -263,6 +263,20 @@ def test_options_that_do_not_fit_are_refused() -> None:
             FORMAT.open_target(schema, None, WriteOptions(compression=codec, compression_level=level))
 
 
+def test_a_type_that_could_not_be_read_back_is_refused() -> None:
+    kind: pa.DataType = pa.int8()
+    for _ in range(60):
+        kind = pa.list_(kind)
+    schema, file = pa.schema([("a", pa.int8()), ("deep", kind)]), io.BytesIO()
+    try:
+        FORMAT.open_target(schema, None, WriteOptions())
+    except ConversionError as error:
+        assert "'deep'" in str(error)
+    else:  # as a pyarrow that has no limit does
+        pq.write_table(schema.empty_table(), file)
+        assert pq.read_table(file).schema == schema
+
+
 def test_a_full_disk_is_an_oserror_and_nothing_follows(tmp_path: Path) -> None:
     table = pa.table({"a": np.random.default_rng(1).random(100_000)})
     old = resource.getrlimit(resource.RLIMIT_FSIZE)

@@ -55,7 +55,6 @@ _VALUE = r'(?:"(?:[^"\\]|\\.)*"|[0-9]+)'
 _SPELLED = r"\\u00(?:5[fF]|6[0-9a-fA-F]|7[0-9aA])"
 """A lowercase letter or an underscore, written as an escape."""
 _BYTES = pa.large_binary()
-_NOTHING, _COMMA = pa.scalar(b"", _BYTES), pa.scalar(b",", _BYTES)
 _SHORT_ESCAPES = {8: "\\b", 9: "\\t", 10: "\\n", 12: "\\f", 13: "\\r"}
 
 
@@ -359,12 +358,14 @@ class JsonFieldAdder(FieldAdder):
         pieces = wrap_bytes(data, np.concatenate(([0], cuts, offsets[-1:])))
         columns = pa.concat_batches([columns, columns.slice(batch.num_rows - 1)])
         is_empty = pc.match_substring_regex(batch.column(0), _IS_EMPTY)
-        parts = [pc.if_else(pa.concat_arrays([is_empty, pa.array([True])]), _NOTHING, _COMMA)]
+        # Not with the module, as scalars import pandas where there is one.
+        nothing, comma = pa.scalar(b"", _BYTES), pa.scalar(b",", _BYTES)
+        parts = [pc.if_else(pa.concat_arrays([is_empty, pa.array([True])]), nothing, comma)]
         for index, (field, column) in enumerate(zip(columns.schema, columns.columns, strict=True)):
             name = f"{',' if index else ''}{json.dumps(field.name)}:"
             values = encode_values(column, field.name, nan_as_null=False)
             parts += [pa.scalar(name.encode(), _BYTES), values.cast(_BYTES)]
-        joined = pc.binary_join_element_wise(pieces, *parts, _NOTHING)
+        joined = pc.binary_join_element_wise(pieces, *parts, nothing)
         filled, ends = view_records(joined)
         ends = np.append(0, ends[1:-1] + (offsets[1:] - cuts))
         return make_batch(filled, ends)

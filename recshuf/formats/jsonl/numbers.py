@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sys
 import threading
 from collections import Counter
@@ -174,8 +175,7 @@ def _collect_inexact(
     """Compare large floats with their text: integers with as many digits that the type cannot hold are errors."""
     dtype = dtype_of(column.values.type)
     rows = np.unique(column.rows(suspects))
-    long_integer = rf"[:,\[]\s*-?[0-9]{{{len(str(exact_limit(column.values.type)))},}}\s*[,\]}}]"
-    is_long = pc.match_substring_regex(lines.take(pa.array(rows)), long_integer)
+    is_long = pc.match_substring_regex(lines.take(pa.array(rows)), _long_integer(column))
     # Record by record from here on: such integers in a column that holds floats too are rare, and mostly wrong.
     for row in rows[is_long.to_numpy(zero_copy_only=False)].tolist():
         numbers = _numbers_at(lines[row].as_py(), column.path)
@@ -195,6 +195,16 @@ def _holds(dtype: np.dtype[Any], number: int) -> bool:
     with np.errstate(over="ignore"):
         held = float(dtype.type(number))  # Arrow may have read a finite one
     return math.isfinite(held) and int(held) == number
+
+
+def _long_integer(column: Column) -> str:
+    """Return a pattern that occurs in each line with an integer in this column that floats may not hold.
+
+    A name may be spelled with escapes in place of its letters.
+    """
+    digits, name = len(str(exact_limit(column.values.type))), column.path[-1]
+    begin = r"[:,\[]" if name is None else rf"{re.escape(json.dumps(name, ensure_ascii=False))}\s*:"
+    return rf"{begin}\s*-?[0-9]{{{digits},}}\s*[,\]}}]" + ("" if name is None else r"|\\[u/]")
 
 
 def _walk_numbers(value: Any, path: Path) -> Iterator[tuple[Path, int | float]]:

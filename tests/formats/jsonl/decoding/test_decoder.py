@@ -2,6 +2,9 @@
 
 import json
 import random
+import subprocess
+import sys
+import tracemalloc
 from functools import reduce
 from itertools import pairwise, permutations
 from typing import Any
@@ -14,6 +17,7 @@ from hypothesis import strategies as st
 from recshuf.errors import InputError
 from recshuf.formats.jsonl import line_checks
 from recshuf.formats.jsonl.decoder import JsonDecoder
+from recshuf.formats.jsonl.line_checks import as_lines, check_lines
 from tests.support.effort import examples
 from tests.support.formats.json_oracle import DoesNotFitError, as_typed, merged, type_of
 from tests.support.formats.json_records import (
@@ -110,6 +114,7 @@ WRONG = [
     (b'{"a":1}]', "end of its JSON object"),
     (b'{"a":tru}', "not valid JSON"),
     (b'{"a":01}', "not valid JSON"),
+    (b'{"a":1e-Inf}', "not valid JSON"),
     (b"{'a':1}", "not valid JSON"),
     (b'{"a":1,}', "not valid JSON"),
     (b'{"a":"\t"}', "not valid JSON"),
@@ -168,3 +173,17 @@ def test_depth_is_counted_outside_of_texts() -> None:
     assert decode([text]).num_rows == 1
     nested = b'{"a":' + b"[" * 127 + b"]" * 127 + b"}"
     assert decode([nested]).num_rows == 1
+
+
+def test_decoding_imports_no_pandas() -> None:
+    code = "import recshuf.formats.jsonl.source, sys; assert 'pandas' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_long_line_among_short_ones_takes_little_memory_beside_them() -> None:
+    lines = pa.array([b'{"a":1}\n'] * 10**6 + [b'{"a":"' + b"x" * 5000 + b'"}\n'], pa.large_binary())
+    tracemalloc.start()
+    check_lines(as_lines(lines))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 5 * lines.nbytes, peak

@@ -39,6 +39,15 @@ _DELETED_AT_ONCE = 1000
 _TOKEN_KEY = "recshuf-upload"  # noqa: S105 - no secret
 """Key of the token in the metadata of an object."""
 _MISSING = ("404", "NoSuchKey", "NotFound")
+_PAGES = {
+    "list_objects_v2": ("Contents", {"ContinuationToken": "NextContinuationToken"}),
+    "list_parts": ("Parts", {"PartNumberMarker": "NextPartNumberMarker"}),
+    "list_multipart_uploads": (
+        "Uploads",
+        {"KeyMarker": "NextKeyMarker", "UploadIdMarker": "NextUploadIdMarker"},
+    ),
+}
+"""For each listing, what a page holds, and which of its fields say where the next page begins, by arguments."""
 
 
 class S3Bucket(Bucket):
@@ -74,7 +83,7 @@ class S3Bucket(Bucket):
         return content, found
 
     def list(self, prefix: str) -> Iterator[StoredObject]:
-        for item in self._list_pages("list_objects_v2", "Contents", prefix, Prefix=prefix):
+        for item in self._list_pages("list_objects_v2", prefix, Prefix=prefix):
             key, size, etag, modified = (
                 self._take(prefix, item, field) for field in ("Key", "Size", "ETag", "LastModified")
             )
@@ -108,7 +117,7 @@ class S3Bucket(Bucket):
         return Part(str(self._take(key, reply, "ETag")), checksum)
 
     def is_whole(self, key: str, upload_id: str, parts: Sequence[Part], byte_count: int) -> bool:
-        sent = list(self._list_pages("list_parts", "Parts", key, Key=key, UploadId=upload_id))
+        sent = list(self._list_pages("list_parts", key, Key=key, UploadId=upload_id))
         etags = {self._take(key, item, "PartNumber"): self._take(key, item, "ETag") for item in sent}
         named = {number: part.etag for number, part in enumerate(parts, 1)}
         return etags == named and sum(self._take(key, item, "Size") for item in sent) == byte_count
@@ -126,7 +135,7 @@ class S3Bucket(Bucket):
             self._ask("abort_multipart_upload", key, Key=key, UploadId=upload_id)
 
     def find_uploads(self, prefix: str, known: Iterable[OpenUpload]) -> Iterator[OpenUpload]:  # noqa: ARG002 - lists
-        for item in self._list_pages("list_multipart_uploads", "Uploads", prefix, Prefix=prefix):
+        for item in self._list_pages("list_multipart_uploads", prefix, Prefix=prefix):
             name, upload_id, begun = (
                 self._take(prefix, item, field) for field in ("Key", "UploadId", "Initiated")
             )
@@ -150,19 +159,20 @@ class S3Bucket(Bucket):
         ask: Callable[..., dict[str, Any]] = getattr(self._client, operation)
         return self._call(name, lambda: ask(Bucket=self.bucket, **arguments), arguments)
 
-    def _list_pages(
-        self, operation: str, field: str, name: str, **arguments: Any
-    ) -> Iterator[dict[str, Any]]:
-        """Yield what all pages of a listing hold; where a request fails, it begins anew."""
-        paginator = self._client.get_paginator(operation)
-        pages = self._call(name, lambda: list(paginator.paginate(Bucket=self.bucket, **arguments)))
-        self.requests.count += len(pages) - 1
-        for page in pages:
+    def _list_pages(self, operation: str, name: str, **arguments: Any) -> Iterator[dict[str, Any]]:
+        # The paginators of boto3 end after a request that fails, and could not be asked again.
+        field, markers = _PAGES[operation]
+        while True:
+            page = self._ask(operation, name, **arguments)
             if not page.keys() - {"ResponseMetadata"}:
                 raise self._refuse(name, "sends no listing")
             yield from page.get(field, ())
-        if pages[-1].get("IsTruncated"):
-            raise self._refuse(name, "does not say where its listing goes on")
+            if not page.get("IsTruncated"):
+                return
+            following = {argument: page[marker] for argument, marker in markers.items() if marker in page}
+            if following.items() <= arguments.items():
+                raise self._refuse(name, "does not say where its listing goes on")
+            arguments |= following
 
     def _take(self, key: str, reply: Mapping[str, Any], field: str) -> Any:
         """Return a field of a reply; some gateways leave fields out."""
@@ -189,9 +199,8 @@ class S3Bucket(Bucket):
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
         message = error.response.get("Error", {}).get("Message") or code
         if "IfMatch" in arguments or "IfNoneMatch" in arguments:
-            if (
-                status == 409
-            ):  # another request wrote the object at the same moment, and this one is made again
+            # Another request wrote the object at the same moment, and this one is made again.
+            if status == 409:
                 return Answer(503, message, code)
             # An object that is to match and does not exist is an error 404 of S3.
             if status == 412 or (code == "NoSuchKey" and "IfMatch" in arguments):

@@ -15,7 +15,7 @@ from recshuf.storage import StorageOptions
 from recshuf.storage.writing import Conflict, Match, MissingUpload
 from recshuf.storage.writing.s3 import S3Bucket
 from tests.support.objects.bucket_suite import BucketSuite
-from tests.support.objects.object_server import Bucket
+from tests.support.objects.object_server import Bucket, ProxiedRequest
 
 
 @pytest.fixture
@@ -124,6 +124,26 @@ def test_more_objects_than_a_request_deletes_are_deleted(bucket: Bucket, store: 
         bucket.put(key, b"x")
     store.delete(keys)
     assert bucket.list_keys() == []
+
+
+def test_pages_of_a_listing_are_asked_for_when_they_are_wanted_and_those_that_fail_again(
+    bucket: Bucket, store: S3Bucket
+):
+    keys = [f"a/{number:04d}" for number in range(301)]
+    for key in keys:
+        bucket.put(key, b"x")
+    assert next(store.list("a/")).key == keys[0]
+    assert bucket.proxy.count("GET ") == 1
+    failed: set[str] = set()
+
+    def fail_once(one: ProxiedRequest) -> bool:
+        is_new = one.path not in failed
+        failed.add(one.path)
+        return is_new and one.answer(503, "SlowDown")
+
+    bucket.proxy.add("GET .*continuation-token", fail_once, 100)
+    assert [one.key for one in store.list("a/")] == keys
+    assert bucket.proxy.count("GET ") == 1 + 1 + 2 * 3
 
 
 @pytest.mark.parametrize(

@@ -95,11 +95,12 @@ class ObstoreStore:
     def _leave_out_markers(self, listed: Listing, folder: str) -> Listing:
         """Return the objects of a listing of a folder. The library drops slashes at both ends of a key.
 
-        So a marker of a folder is listed as an object without bytes in its place, and two objects may have one key.
+        So a marker of a folder is listed as an object without bytes in its place, and two objects may have one key, and
+        also one stamp.
         """
-        sized: dict[str, Stamp] = {}
-        for key, stamp in listed:
-            if stamp.size and (key == folder or sized.setdefault(key, stamp) != stamp):
+        sized = {key: stamp for key, stamp in listed if stamp.size}
+        for key, count in Counter(key for key, stamp in listed if stamp.size).items():
+            if count > (key != folder):
                 raise self._refuse(key, "an object has it with a slash at an end", _SLASH_REMEDY)
         folders = {folder, *(key.rpartition("/")[0] for key, _ in listed)}
         unsure = [key for key in dict(listed) if key not in sized and key not in folders]

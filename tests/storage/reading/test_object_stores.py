@@ -1,6 +1,7 @@
 """Objects of each store as they are read: the bytes that were asked for, of the version that was listed, or an error."""
 
 import pickle
+import re
 from functools import partial
 from pathlib import Path
 
@@ -194,14 +195,12 @@ def test_no_record_of_a_listing_is_lost_without_a_word(bucket: Bucket, prefix: s
             assert not records, sizes
 
 
-def test_an_object_that_is_listed_twice_is_read_once(
-    tmp_path: Path, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
-):
-    import obstore
-
-    bucket.put("x", b"a\n")
-    list_once = obstore.list
-    # No emulator does so.
-    monkeypatch.setattr(obstore, "list", lambda *given, **options: [*list_once(*given, **options)] * 2)
-    assert shuffle(f"{bucket.url}/", tmp_path / "out.txt", shards=None, format="text").records == 1
-    assert recshuf.verify(f"{bucket.url}/x", tmp_path / "out.txt")
+def test_an_object_like_another_but_for_a_slash_is_not_lost(bucket: Bucket):
+    """Stores give times in seconds."""
+    bucket.put("d/x", b"a\n")
+    bucket.put("d/x/", b"a\n")
+    listed = bucket.server.answer("GET", f"/{bucket.name}?list-type=2", {"Authorization": "test"}, b"")[2]
+    content = re.sub(rb"(?<=T)[^<]*(?=Z</LastModified>)", b"01:02:03", listed)
+    bucket.proxy.add("GET .*list-type", lambda one: one.reply(200, {}, content), 1)
+    with pytest.raises(InputError, match=f"^{bucket.url}/d/x: .*an object has it with a slash at an end"):
+        open_store(bucket).list("d/")

@@ -7,6 +7,7 @@ refused. Storage options are left out: they may be secrets, and each task has it
 
 from __future__ import annotations
 
+import glob
 import io
 import os
 import pickle
@@ -148,10 +149,12 @@ def _hint_at_directory(destination: Destination | None, files: list[InputFile], 
 
 
 def _warn_of_next_run(job: Job, output: str, progress: Progress) -> None:
-    """Warn of an output in a folder, or below a prefix, that is an input: a later run on that would find it there."""
+    """Warn of an output in a folder, below a prefix or in a pattern that is an input: a later run on that would find it there."""
     target, *roots = real_names([output, *job.inputs])
     for name, root in zip(job.inputs, roots, strict=True):
         below = target.removeprefix(root.rstrip("/") + "/")
+        if glob.has_magic(name) and PurePath(target).match(root):
+            below = PurePath(target).name
         if below != target and not any(map(is_hidden, below.split("/"))):
             progress.warn(
                 f"{output}: lies in the input {name}, and a later run on that reads it too; choose an output elsewhere"

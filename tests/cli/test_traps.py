@@ -172,7 +172,9 @@ WARNINGS: list[tuple[str, str]] = [
     ("one.txt -o g/ --shards 2", "1 of 2 shards is empty, as there is 1 record\n"),
     ("folder -o folder/out/", "a later run on that reads it too"),
     ("folder -o folder/.out/", ""),
-    ("folder/*.txt -o folder/out.txt", ""),
+    ("folder/*.txt -o folder/out.txt", "a later run on that reads it too"),
+    ("folder/*.txt -o folder/.out.txt", ""),
+    ("folder/?.txt -o folder/other.txt", ""),
     ("folder/a.txt -o folder/c.txt", ""),
 ]
 

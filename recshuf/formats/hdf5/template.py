@@ -260,7 +260,8 @@ class ImageCopier:
         for path, name in pairs.items():
             for axis, address in list_scales(self.contents.file[path].id):
                 if (copy := copies.get(address)) is not None:
-                    if copy.attrs.get("CLASS") not in (None, b"DIMENSION_SCALE", "DIMENSION_SCALE"):
+                    marks = np.ravel(copy.attrs.get("CLASS", "DIMENSION_SCALE")).tolist()
+                    if any(mark not in (b"DIMENSION_SCALE", "DIMENSION_SCALE") for mark in marks):
                         raise ValueError("a dimension scale is damaged")  # on which HDF5 aborts
                     h5ds.attach_scale(target[name].id, copy.id, axis)
 

@@ -219,13 +219,18 @@ class Pipeline:
         """Return a chunk as an array of its shape, bytes on the last axis; None if HDF5 should report the error."""
         codes = [code for index, code in enumerate(self.codes) if not mask >> index & 1]
         plain = stored
-        for code in reversed(codes):
+        for place, code in reversed(list(enumerate(codes))):
             if code == h5z.FILTER_FLETCHER32:
                 plain, checksum = memoryview(plain)[:-CHECKSUM_BYTES], memoryview(plain)[-CHECKSUM_BYTES:]
+                if len(checksum) < CHECKSUM_BYTES:  # HDF5 would read far beyond it
+                    raise ValueError(
+                        f"a chunk of {self.chunk_bytes} bytes inflates to less than its checksum"
+                    )
                 if make_checksum(plain) != checksum:
                     return None
             elif code != h5z.FILTER_SHUFFLE:
-                unpacked = _DECODERS[code](plain, self.chunk_bytes)
+                size = self.chunk_bytes + CHECKSUM_BYTES * codes[:place].count(h5z.FILTER_FLETCHER32)
+                unpacked = _DECODERS[code](plain, size)
                 if unpacked is None:
                     return None
                 plain = unpacked
@@ -246,7 +251,7 @@ def find_pipeline(dataset: h5d.DatasetID, item_bytes: int) -> Pipeline | None:
     filters = list_filters(dataset.get_create_plist())
     codes = tuple(code for code, _, _, _ in filters)
     is_doubled = len(set(codes)) < len(codes) or len(_COMPRESSIONS.intersection(codes)) > 1
-    if is_doubled or h5z.FILTER_SHUFFLE in codes[1:] or h5z.FILTER_FLETCHER32 in codes[:-1]:
+    if is_doubled or h5z.FILTER_SHUFFLE in codes[1:]:
         return None
     if not all(_is_usual(code, values, item_bytes) for code, _, values, _ in filters):
         return None
@@ -367,7 +372,11 @@ class ChunkReader:
         taken = chunk[
             tuple(slice(a - start, b - start) for a, b, start in zip(low, high, offset, strict=True))
         ]
-        target[...] = taken
+        if taken.strides[-1] == 1:
+            target[...] = taken
+            return
+        for index in range(self._item_bytes):  # shuffled: a plane of first bytes, one of second bytes...
+            target[..., index] = taken[..., index]
 
     def _load(self, offset: _Offset) -> _Bytes | None:
         """Return a chunk, its bytes on the last axis; None if only HDF5 can read it."""

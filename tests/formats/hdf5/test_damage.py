@@ -13,6 +13,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from h5py import h5d, h5p, h5s, h5t
 
 import recshuf
 from recshuf.errors import InputError, UnavailableInputError
@@ -328,6 +329,27 @@ def test_a_compressed_chunk_must_fill_its_size(tmp_path: Path, held: int, option
             read_all(open_source(path))
         change_chunk(path, lambda _, whole=stored[0]: whole, 64)
         assert read_column(path) == bytes(2048)
+
+
+@pytest.mark.parametrize("held", [2, 100, 1023, 1025])
+@pytest.mark.parametrize("is_right", [False, True])
+def test_a_chunk_with_its_checksum_below_the_compression_must_fill_its_size(
+    tmp_path: Path, held: int, is_right: bool
+) -> None:
+    """HDF5 would read beyond a short one, and pass over what a long one has more."""
+    plist = h5p.create(h5p.DATASET_CREATE)
+    plist.set_chunk((64, 16))
+    plist.set_fletcher32()
+    plist.set_deflate(1)
+    body, bad = bytes(1024), bytes(held)
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        made = h5d.create(file.id, b"x", h5t.STD_U8LE, h5s.create_simple((64, 16)), plist)
+        made.write_direct_chunk((0, 0), zlib.compress(body + fletcher32(body)))
+    assert read_column(tmp_path / "in.h5") == body
+    stored = bad + fletcher32(bad) if is_right else bad
+    change_chunk(tmp_path / "in.h5", lambda _: zlib.compress(stored))
+    with pytest.raises(InputError, match="dataset 'x'"):
+        read_all(open_source(tmp_path / "in.h5"))
 
 
 def fletcher32(stored: bytes) -> bytes:

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from recshuf.formats.texts import find_invalid
-from recshuf.records.arrays import view_bytes, view_data, view_offsets
+from recshuf.records.arrays import view_data, view_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -274,7 +274,9 @@ def _find_deep(lines: pa.Array) -> NDArray[np.int64]:
     offsets = view_offsets(lines)
     rows = np.flatnonzero(np.diff(offsets) > 2 * _UNSAFE_BRACKETS)
     rows = rows[_count_brackets(lines, offsets, rows) > _UNSAFE_BRACKETS] if len(rows) else rows
-    return rows[[_measure_depth(lines[row]) > _UNSAFE_BRACKETS for row in rows.tolist()]] if len(rows) else rows
+    return (
+        rows[[_measure_depth(lines[row]) > _UNSAFE_BRACKETS for row in rows.tolist()]] if len(rows) else rows
+    )
 
 
 def _count_brackets(

@@ -56,7 +56,9 @@ def test_each_header_must_be_that_of_the_first_input(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"three.csv: its header differs from that of one.csv"):
         open_text(files, header=1)
     files[1] = give(tmp_path / "crlf.csv", b"a\r\n1\r\n")
-    with pytest.raises(InputError, match=r"its header differs from that of .* in nothing but line ends \(CRLF\)"):
+    with pytest.raises(
+        InputError, match=r"its header differs from that of .* in nothing but line ends \(CRLF\)"
+    ):
         open_text(files, header=1)
 
 

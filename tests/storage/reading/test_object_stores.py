@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-import recshuf
 from recshuf.errors import ForbiddenInputError, InputError, UnavailableInputError
 from recshuf.interfaces import Stamp
 from recshuf.storage import StorageOptions, Url

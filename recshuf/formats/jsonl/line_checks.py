@@ -274,9 +274,8 @@ def _find_deep(lines: pa.Array) -> NDArray[np.int64]:
     offsets = view_offsets(lines)
     rows = np.flatnonzero(np.diff(offsets) > 2 * _UNSAFE_BRACKETS)
     rows = rows[_count_brackets(lines, offsets, rows) > _UNSAFE_BRACKETS] if len(rows) else rows
-    return (
-        rows[[_measure_depth(lines[row]) > _UNSAFE_BRACKETS for row in rows.tolist()]] if len(rows) else rows
-    )
+    is_deep = [_measure_depth(lines[row]) > _UNSAFE_BRACKETS for row in rows.tolist()]
+    return rows[np.array(is_deep, np.bool_)]
 
 
 def _count_brackets(

@@ -246,6 +246,7 @@ class RayEngine:
     ) -> Generator[Result, None, None]:
         pack = self._ray.cloudpickle.dumps
         remote = self._ray.remote(_carry(pack(function))).options(
+            name="run_task",  # in lists of the tasks of a cluster
             num_cpus=self._cores,
             max_retries=_MOST_RETRIES,
             scheduling_strategy="SPREAD",

@@ -349,6 +349,20 @@ def test_verify_finds_a_value_in_two_parts(tmp_path: Path):
     assert (found.missing, found.extra, found.differences) == (1, 1, ())
 
 
+def test_verify_counts_records_that_parts_have_exchanged(tmp_path: Path):
+    """Many of them are in one class of hashes."""
+    (tmp_path / "in.jsonl").write_text("".join(f'{{"user": {number}}}\n' for number in range(20_000)))
+    recshuf.shuffle(
+        tmp_path / "in.jsonl", tmp_path / "out/", split={"a": 0.5, "b": 0.5}, split_by="user", seed=1
+    )
+    first, second = (tmp_path / "out" / part / "shard-00000.jsonl" for part in "ab")
+    lines, others = (path.read_text().splitlines(keepends=True) for path in (first, second))
+    first.write_text("".join(others[:4000] + lines[4000:]))
+    second.write_text("".join(lines[:4000] + others[4000:]))
+    found = recshuf.verify(tmp_path / "in.jsonl", tmp_path / "out")
+    assert (found.missing, found.extra) == (8000, 8000)
+
+
 def test_bad_records_and_streams_have_parts_by_their_values(tmp_path: Path):
     inputs = make_users(tmp_path / "in")
     shuffle(inputs, tmp_path / "whole", split_by="user", shards=3)

@@ -75,7 +75,7 @@ class RecordReader:
         self._key = key
         self._progress = progress
         self.mark: MarkRecords | None = None
-        """Returns what is added to the second words of the hashes of a batch; None for nothing."""
+        """Returns by what the second words of the hashes of a batch are multiplied, odd numbers; None for nothing."""
         copies = 1 + (_DECODING_FACTOR if record_set.decoder else 0)
 
         def worker_bytes(block: int) -> int:
@@ -151,7 +151,7 @@ class RecordReader:
         def hash_and_visit(batch: pa.RecordBatch, file: int, first_row: int) -> None:
             hashes = self.record_set.hash(batch, file, first_row, self._key)
             if self.mark is not None:
-                hashes[:, 1] += self.mark(batch, file, first_row)
+                hashes[:, 1] *= self.mark(batch, file, first_row)
             visit(batch, hashes, file, first_row)
 
         self._read(verb, hash_and_visit)

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 _WORDS = ("second", "location", "hash", "other")
-_MARK = np.uint64(0x9E3779B97F4A7C15)
+_MARK, _ONE = np.uint64(0x9E3779B97F4A7C15), np.uint64(1)
 
 
 def take_feature(job: Job, manifest: Manifest | None) -> Job:
@@ -144,11 +144,12 @@ def mark_parts(comparison: Comparison, split: Feature | None) -> SplitFiles | No
 
     def mark_input(batch: pa.RecordBatch, file: int, first_row: int) -> NDArray[np.uint64]:
         parts = finder.find_parts(batch, [RowRange(file, first_row, batch.num_rows)]).parts
-        return parts.astype(np.uint64) * _MARK
+        return parts.astype(np.uint64) * _MARK | _ONE
 
     def mark_output(batch: pa.RecordBatch, file: int, _: int) -> NDArray[np.uint64]:
-        return np.full(batch.num_rows, part_of_file[file], np.uint64) * _MARK
+        return np.full(batch.num_rows, part_of_file[file], np.uint64) * _MARK | _ONE
 
+    # Factors, since the sums of a class would lose what is added to a record and taken from another one.
     comparison.inputs.mark, output.mark = mark_input, mark_output
     return split
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -185,6 +185,8 @@ class Mixture:
     """Whether weights are those of records, or of whatever the rows of a batch are."""
     contents: tuple[str, ...] = ()
     """What tells the records of each store from those of a copy that was changed apart."""
+    _told: list[str] = field(default_factory=list, init=False, repr=False, compare=False)
+    """What `describe` says of the first changes, as JSON."""
 
     @property
     def rows(self) -> int:
@@ -209,14 +211,16 @@ class Mixture:
         if not self.stores:
             return {}
         first, *later = [one for one in self.stretches if not one.start or one.start < step]
-        changes = json.dumps([[stretch.start, self._identify(stretch)] for stretch in later]).encode()
+        for stretch in later[len(self._told) :]:
+            self._told.append(json.dumps([stretch.start, self._identify(stretch)]))
+        past = ", ".join(self._told[: len(later)])
         weights = zip(*(stretch.weights for stretch in (first, *later)), strict=True)
         used = [content for content, own in zip(self.contents, weights, strict=True) if any(own)]
         return {
             # Of the id, the snapshot and the seed of each store, and of the records that it gives to an epoch.
             "stores": xxhash.xxh3_128_hexdigest(json.dumps(self._identify(first)).encode()),
             # The same of the changes since.
-            "weights": xxhash.xxh3_64_hexdigest(changes) if later else None,
+            "weights": xxhash.xxh3_64_hexdigest(f"[{past}]".encode()) if past else None,
             "sets": xxhash.xxh3_64_hexdigest(json.dumps(used).encode()),
         }
 

@@ -23,6 +23,7 @@ from recshuf.loader import MixLoader
 from recshuf.piles.epochs import EpochOrder
 from recshuf.records.keys import RowRange, draw_keys, find_piles
 from recshuf.train.loader import PileLoader
+from recshuf.train.weights import Mixture
 from tests.support.stores.epoch_oracle import Mix, Rules, group_records, mix_batches, run_legs
 from tests.support.stores.fake_piles import FakePiles
 from tests.support.stores.token_documents import tokens_of
@@ -222,6 +223,22 @@ def test_a_schedule_may_differ_from_that_of_a_state_after_its_step_only() -> Non
     MixLoader({0: {first: 1}, 5: {new: 1}}, 4).load_state_dict(plain.state_dict())
     with pytest.raises(UsageError, match=r"^load_state_dict: 'weights' is None"):
         MixLoader({0: {first: 1}, 4: {new: 1}}, 4).load_state_dict(plain.state_dict())
+
+
+def test_a_state_tells_changes_that_an_earlier_one_told_without_counting_them_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Frameworks take a state of each batch."""
+    (store,) = make_stores([90])
+    loader = MixLoader({step: {store: step + 1} for step in range(20)}, 4)
+    told, identify = list[int](), Mixture._identify
+    monkeypatch.setattr(
+        Mixture, "_identify", lambda self, stretch: told.append(stretch.start) or identify(self, stretch)
+    )
+    states = [loader.describe(0, step) for step in (15, 5, 17, 15)]
+    assert [start for start in told if start] == [*range(1, 17)]
+    assert states[0] == states[3]
+    assert len({state["weights"] for state in states}) == 3
 
 
 def make_texts(source: int, count: int) -> pa.RecordBatch:

@@ -105,9 +105,9 @@ class ArrowSource(Source):
     def find_head(self, input_index: int, row_count: int, byte_count: int) -> pa.Table:
         """Return the first rows of a table that a caller holds, in the native schema: up to so many, and about so many bytes."""
         file, columns, parts = self._files[input_index], self._columns[input_index], list[pa.RecordBatch]()
+        rows = size = 0
         with explained_arrow(file.file, lambda: "row 0"):
             for batch in file.file.table.head(row_count, byte_count) if file.file.table else ():
-                rows, size = sum(map(len, parts)), sum(map(count_bytes, parts))
                 held = batch.slice(0, row_count - rows)
                 # Few bytes of a batch may stand for many.
                 before = count_bytes_before(held, np.arange(len(held) + 1))
@@ -115,6 +115,7 @@ class ArrowSource(Source):
                 parts.append(_conform(held.slice(0, fitting), rows, file, self.schema, columns))
                 if fitting < len(batch):
                     break
+                rows, size = rows + len(parts[-1]), size + count_bytes(parts[-1])
         return pa.Table.from_batches(parts, self.schema)
 
     def reading_bytes(self, block_bytes: int) -> int:

@@ -18,6 +18,7 @@ from recshuf.formats.arrow import FORMAT
 from recshuf.formats.objects import name_table
 from recshuf.interfaces import InputFile, ReadOptions, Stamp
 from recshuf.records import conforming
+from recshuf.records.arrays import count_bytes
 from tests.support.effort import some
 from tests.support.formats.file_suite import refused
 
@@ -265,6 +266,21 @@ def test_the_first_rows_of_a_table_are_not_more_than_are_asked_for() -> None:
         head = source.find_head(0, rows, byte_count)
         assert head["n"].to_pylist() == [*range(len(head))]
         assert len(head) == pytest.approx(expected, rel=0.05)
+
+
+def test_each_batch_of_the_first_rows_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table may consist of thousands of them."""
+    measured = list[int]()
+
+    def count(batch: pa.RecordBatch) -> int:
+        measured.append(len(batch))
+        return count_bytes(batch)
+
+    table = pa.concat_tables([pa.table({"n": [at, at]}) for at in range(50)])
+    source = FORMAT.open_source([InputFile("table", None, table=name_table(table, 0).table)], ReadOptions())
+    monkeypatch.setattr("recshuf.formats.arrow.source.count_bytes", count)
+    assert len(source.find_head(0, 1000, 1 << 30)) == 100
+    assert measured == [2] * 50
 
 
 def test_a_batch_that_is_written_is_of_the_bytes_of_its_views(

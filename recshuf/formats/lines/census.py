@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from recshuf.dataclass import dataclass
-from recshuf.formats.compression import check_suffix, open_reader
+from recshuf.formats.compression import check_suffix, open_reader, recognise_compression
 from recshuf.formats.compression.readers import HEAD_BYTES
 from recshuf.formats.files import POINTER_BYTES, refuse_pointer
 from recshuf.formats.lines import FOREIGN_HEAD_BYTES, check_head, check_kind
-from recshuf.formats.lines.cutting import OFFSET_BYTES, find_content_end
+from recshuf.formats.lines.cutting import MARK, OFFSET_BYTES, find_content_end
 from recshuf.formats.lines.files import FileSource, LineFile, StreamSource, fill
 from recshuf.interfaces import InputSummary
-from recshuf.storage.reading.local import open_input
+from recshuf.storage.reading.local import open_input, read_head
 from recshuf.storage.reading.objects import look_ahead
 from recshuf.storage.reading.read_ahead import UNIT_BYTES
 
@@ -103,6 +103,9 @@ class Census:
             check_kind(file.name, file.suffix.kind, self._cutter.options)
         if file.stream is not None:
             return self._look_at_stream(file.name, file.stream, owned=False)
+        plain_rate = None if self._cutter.has_header else rates.get("none")
+        if plain_rate and (judged := self._judge_by_size(file, plain_rate)):
+            return judged
         handle = open_input(file)
         if (stream := handle.take_stream()) is not None:
             return self._look_at_stream(file.name, stream, owned=True)
@@ -115,6 +118,19 @@ class Census:
         check_suffix(file.name, file.suffix)
         compression = file.suffix.compression or self._cutter.recognise_compression(head)
         return self._look_at_file(LineFile(file, handle.stamp), compression, rates.get(compression))
+
+    def _judge_by_size(self, file: InputFile, rate: Rate) -> LineInput | None:
+        """Return the facts of a readable file that has neither a header nor a compression."""
+        if file.stamp is None or file.suffix.compression:
+            return None
+        head = read_head(file, FOREIGN_HEAD_BYTES)
+        if recognise_compression(head) != "none" or head.startswith(MARK):
+            return None
+        if self._refuses_foreign:
+            check_head(file.name, head, self._cutter.options)
+        lines = LineFile(file, file.stamp)
+        header = b"" if lines.size else None
+        return LineInput(file.name, "none", header, 0, 0, rate.estimate(lines), lines, None)
 
     def _look_at_stream(self, name: str, raw: BinaryIO, *, owned: bool) -> LineInput:
         source = StreamSource(name, raw, owned=owned)

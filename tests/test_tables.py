@@ -238,6 +238,7 @@ def test_what_is_no_table_is_refused_with_a_remedy(tmp_path: Path):
         (pandas.DataFrame({"a": [1, "x", b"y"]}), r"<table 0>: has no form in Arrow: .*column a.*; give each column"),
         ([tmp_path / "in.jsonl", SMALL], r"<table 1>: is a table, and .*in.jsonl is jsonl"),
         (rows, r"3 rows but no columns"),
+        (pa.RecordBatchReader.from_batches(rows.schema, [rows]), r"<reader 0>: has no columns, so there is nothing to shuffle"),
         ([SMALL, pa.table({"id": ["x"]})], r"<table 1>: .*field 'id': type string does not fit type int64 in <table 0>"),
     ]  # fmt: skip
     for inputs, problem in unfit:

@@ -136,11 +136,11 @@ def _look_into_table(file: InputFile, table: Table, options: ReadOptions, known:
 
 
 def _settle(schema: pa.Schema, summary: InputSummary) -> tuple[pa.Schema, RangeIndex | None, bool]:
-    rows = summary.record_count or 0
-    if rows and not len(schema):
-        problem = f"has {count_of(rows, 'row')} but no columns, so there is nothing to shuffle"
-        raise InputError(summary.name, problem)
-    schema, index = settle(schema, rows)
+    rows = summary.record_count
+    if rows != 0 and not len(schema):
+        counted = "" if rows is None else f"{count_of(rows, 'row')} but "
+        raise InputError(summary.name, f"has {counted}no columns, so there is nothing to shuffle")
+    schema, index = settle(schema, rows or 0)
     is_dense = schema == dense_schema(schema)
     return schema if index is None else schema.append(pa.field(index.name, pa.int64())), index, is_dense
 

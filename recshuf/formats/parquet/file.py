@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from recshuf.dataclass import dataclass
-from recshuf.errors import InputError, UsageError
+from recshuf.errors import InputError, RecshufError, UsageError
 from recshuf.formats.compression import explain_packed
 from recshuf.formats.files import DAMAGED, POINTER_BYTES, check_memory, explain_misfit, refuse_pointer
 from recshuf.formats.parquet import MAGIC, MAGIC_ENCRYPTED
@@ -64,7 +64,7 @@ def explained(name: str, place: str | None = None) -> Iterator[None]:
     """Turn the exceptions of libraries for a bad file into an `InputError` that names it."""
     try:
         yield
-    except InputError:
+    except RecshufError:
         raise
     except (MemoryError, pa.ArrowException, OSError, ValueError, TypeError, KeyError) as error:
         raise _explain(error, name, place) from error

@@ -215,6 +215,14 @@ def test_what_a_program_gives_is_read_within_the_limit(tmp_path: Path, kind: str
     assert int(child.stdout) <= beside + 90 * MB * (kind == "dataset")  # pyarrow reads ahead
 
 
+def test_a_footer_beyond_the_limit_is_no_damage(tmp_path: Path):
+    table = pa.table({"a": [1]}).replace_schema_metadata({"note": "x" * 8 * MB})
+    pq.write_table(table, tmp_path / "in.parquet")
+    said = "reading its footer needs at least .* MB of memory, and the limit is 12 MB; raise memory$"
+    with pytest.raises(MemoryLimitError, match=said):
+        recshuf.shuffle(tmp_path / "in.parquet", tmp_path / "out.parquet", memory="12MB")
+
+
 @pytest.mark.slow
 def test_a_large_footer_counts_once_and_is_refused_before_it_is_read(tmp_path: Path):
     table = pa.table({f"column {index}": np.arange(6000) for index in range(120)})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -99,18 +100,16 @@ class SchemaUnion:
 
 def _take_types(schema: pa.Schema, joined: pa.Schema, *, widens: bool) -> pa.Schema:
     """Return a schema whose columns have the types of those that they join, where these hold all their values."""
-    for index, field in enumerate(schema):
-        if joined.names.count(field.name) != 1:
+    counts, known = Counter(joined.names), {field.name: field for field in joined}
+    fields = list(schema)
+    for index, field in enumerate(fields):
+        held = known.get(field.name)
+        if held is None or held.equals(field) or counts[field.name] > 1:
             continue
-        held = joined.field(field.name)
-        try:
-            fits = unify_types(held.type, field.type, widens=widens) == held.type
-        except FieldClash:
-            continue
-        if fits:
-            nullable = held.nullable or field.nullable
-            schema = schema.set(index, field.with_type(held.type).with_nullable(nullable))
-    return schema
+        with suppress(FieldClash):
+            if unify_types(held.type, field.type, widens=widens) == held.type:
+                fields[index] = field.with_type(held.type).with_nullable(held.nullable or field.nullable)
+    return pa.schema(fields, schema.metadata)
 
 
 def columns_of(union: pa.Schema, schema: pa.Schema, name: str, others: list[str]) -> list[int | None]:

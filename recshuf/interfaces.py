@@ -304,7 +304,7 @@ class ReadOptions:
     other fields."""
     schema: pa.Schema | None = None
     """Table form of records that do not say their types; None to infer it."""
-    joined: pa.Schema | None = None
+    store_schema: pa.Schema | None = None
     """Schema of the store that records of tables join: columns get its types where these hold all their values."""
     drop_page_cache: bool = False
     """Drop read data from the page cache, because it cannot hold all files of the run."""

@@ -60,7 +60,7 @@ class SchemaUnion:
     def __init__(self, options: ReadOptions) -> None:
         self._widens = options.widens
         self._wanted = options.columns
-        self._joined = options.joined
+        self._store_schema = options.store_schema
         self._schema: pa.Schema | None = None
         self._last: pa.Schema | None = None
         self._owners: list[str] = []
@@ -79,8 +79,8 @@ class SchemaUnion:
             self._owners = [name] * len(schema)
         elif schema is not self._last:
             self._merge(schema, name)
-        if self._joined is not None and schema is not self._last:
-            self._schema = _take_types(self._schema, self._joined, widens=self._widens)
+        if self._store_schema is not None and schema is not self._last:
+            self._schema = _take_types(self._schema, self._store_schema, widens=self._widens)
         self._last = schema
 
     def _merge(self, schema: pa.Schema, name: str) -> None:
@@ -98,9 +98,9 @@ class SchemaUnion:
         self._schema = pa.schema(fields + new, metadata=metadata)
 
 
-def _take_types(schema: pa.Schema, joined: pa.Schema, *, widens: bool) -> pa.Schema:
+def _take_types(schema: pa.Schema, kept: pa.Schema, *, widens: bool) -> pa.Schema:
     """Return a schema whose columns have the types of those that they join, where these hold all their values."""
-    counts, known = Counter(joined.names), {field.name: field for field in joined}
+    counts, known = Counter(kept.names), {field.name: field for field in kept}
     fields = list(schema)
     for index, field in enumerate(fields):
         held = known.get(field.name)

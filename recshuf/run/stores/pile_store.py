@@ -345,7 +345,7 @@ class StoreUpdate:
 
 def _fit_job(job: Job, snapshot: Snapshot) -> Job:
     """Return a job that reads inputs with the columns of a store."""
-    job = replace(job, read=replace(job.read, joined=snapshot.schema))
+    job = replace(job, read=replace(job.read, store_schema=snapshot.schema))
     schema = None if snapshot.origin is None else read_table_schema(snapshot.origin)
     if schema is None or "schema" not in load_format((snapshot.origin or {})["format"]).traits.read_options:
         return job

@@ -144,75 +144,84 @@ def _hash_some_blocks(
 ) -> NDArray[np.int64]:
     """Return the sums of byte strings of at most one block: of whole tiles, then of the last 64 bytes, and the length."""
     data, starts, lengths = strings
-    if int(lengths.max()) <= _TILE_BYTES:
-        sums = keys[:, -1:].astype(np.int64) * lengths
-        _add_short(sums, strings, keys[:, -1 - _TILE_ITEMS : -1], scratch)
-        return sums
-    tiles = (np.maximum(lengths - 1, 0) >> 6).astype(np.uint8)
-    # Longest first: the values that have a tile at an index are the first ones.
-    order = np.argsort(tiles, kind="stable")[::-1]
-    reaching = len(tiles) - np.cumsum(np.bincount(tiles, minlength=1))
-    starts, lengths = starts[order], lengths[order]
     sums = keys[:, -1:].astype(np.int64) * lengths
     *whole, last = (
         keys[:, first : first + _TILE_ITEMS] for first in range(0, keys.shape[1] - 1, _TILE_ITEMS)
     )
     view = np.ndarray((data.size - _TILE_BYTES + 1,), f"V{_TILE_BYTES}", data.data, 0, (1,))
-    for index, count in enumerate(reaching[:-1].tolist()):
-        _add_tiles(sums[:, :count], view, starts[:count] + _TILE_BYTES * index, whole[index], scratch)
-    long = int(reaching[0])
-    _add_tiles(sums[:, :long], view, starts[:long] + lengths[:long] - _TILE_BYTES, last, scratch)
-    if long < len(starts):
-        _add_short(sums[:, long:], ByteStrings(data, starts[long:], lengths[long:]), last, scratch)
-    found = np.empty_like(sums)
-    for words, ordered in zip(found, sums, strict=True):  # a third of the time of both at once
-        words[order] = ordered
-    return found
+    for index, tile_keys in enumerate(whole):
+        longer = np.flatnonzero(lengths > _TILE_BYTES * (index + 1))
+        if not longer.size:
+            break
+        _add_tiles(sums, longer, view, starts[longer] + _TILE_BYTES * index, tile_keys, scratch)
+        if not index:
+            _add_tiles(sums, longer, view, (starts + lengths)[longer] - _TILE_BYTES, last, scratch)
+    short = np.flatnonzero(lengths <= _TILE_BYTES)
+    if short.size:
+        _add_short(sums, short, strings, last, scratch)
+    return sums
 
 
 def _add_tiles(
     sums: NDArray[np.int64],
+    rows: NDArray[np.int64],
     view: NDArray[np.void],
     offsets: NDArray[np.int64],
     keys: NDArray[np.float64],
     scratch: NDArray[np.float64],
 ) -> None:
-    for start in range(0, len(offsets), _TILES):
-        rows = slice(start, start + _TILES)
-        _add_products(sums[:, rows], view[offsets[rows]], keys, scratch)
+    """Add a tile each to the sums of `rows`, ascending."""
+    has_all = len(rows) == sums.shape[1]
+    for start in range(0, len(rows), _TILES):
+        piece = slice(start, start + _TILES)
+        _add_products(sums, piece if has_all else rows[piece], view[offsets[piece]], keys, scratch)
 
 
 def _add_products(
-    sums: NDArray[np.int64], tiles: NDArray[Any], keys: NDArray[np.float64], scratch: NDArray[np.float64]
+    sums: NDArray[np.int64],
+    rows: slice | NDArray[np.int64],
+    tiles: NDArray[Any],
+    keys: NDArray[np.float64],
+    scratch: NDArray[np.float64],
 ) -> None:
-    """Add n tiles of the same size to their sums, shape ``(2, n)``."""
-    items = scratch[: sums.shape[1], : keys.shape[1]]
-    items[:] = tiles.view(np.int16).reshape(items.shape)
-    # BLAS takes a narrow factor on the right, if it is contiguous, in 0.4 of the time of one on the left.
-    sums += (items @ np.ascontiguousarray(keys.T)).T.astype(np.int64)
+    """Add a tile each, all of the same size, to the sums of `rows`; sums have the shape ``(2, n)``."""
+    integers = tiles.view(np.int16).reshape(-1, keys.shape[1])
+    items = scratch[: len(integers), : keys.shape[1]]
+    items[:] = integers
+    if keys.shape[1] == _TILE_ITEMS:  # products by two vectors take half of one by a matrix
+        products = [np.dot(items, key) for key in keys]
+    else:  # BLAS takes a narrow factor on the right, if it is contiguous, in 0.4 of the time of one on the left
+        products = list((items @ np.ascontiguousarray(keys.T)).T)
+    for lane, product in zip(sums, products, strict=True):
+        lane[rows] += product.astype(np.int64)
 
 
 def _add_short(
-    sums: NDArray[np.int64], strings: ByteStrings, keys: NDArray[np.float64], scratch: NDArray[np.float64]
+    sums: NDArray[np.int64],
+    rows: NDArray[np.int64],
+    strings: ByteStrings,
+    keys: NDArray[np.float64],
+    scratch: NDArray[np.float64],
 ) -> None:
-    """Add byte strings of at most a tile. What follows them is masked, so they may as well be read as smaller tiles."""
-    data, starts, lengths = strings
+    """Add those of `rows`, of at most a tile. What follows them is masked, so they may as well be read as smaller tiles."""
+    has_all = len(rows) == sums.shape[1]
+    data, starts, lengths = strings if has_all else strings.take(rows)
     longest = int(lengths.max())
     width = next(width for width in reversed(_MASKS) if longest <= width)
     end = data.size - width
     view = np.ndarray((end + 1,), f"V{width}", data.data, 0, (1,))
     masks = _MASKS[width].view(view.dtype).reshape(-1)
-    for start in range(0, len(starts), _TILES):
-        rows = slice(start, start + _TILES)
-        places = starts[rows]
+    for start in range(0, len(rows), _TILES):
+        piece = slice(start, start + _TILES)
+        places = starts[piece]
         tiles = view[np.minimum(places, end)]
         if int(places.max()) > end:
-            late = np.flatnonzero((places > end) & (lengths[rows] > 0))
+            late = np.flatnonzero((places > end) & (lengths[piece] > 0))
             rest = np.ndarray((width + 1,), view.dtype, np.pad(data[end:], (0, width)).data, 0, (1,))
             tiles[late] = rest[places[late] - end]
         words = tiles.view(np.uint64)
-        words &= masks[lengths[rows]].view(np.uint64)
-        _add_products(sums[:, rows], words, keys[:, : width // 2], scratch)
+        words &= masks[lengths[piece]].view(np.uint64)
+        _add_products(sums, piece if has_all else rows[piece], words, keys[:, : width // 2], scratch)
 
 
 def combine(
@@ -244,12 +253,12 @@ def _add_words(
 ) -> None:
     """Add columns of n words, each with the place of its keys, to sums of shape ``(2, n)``."""
     items = [_WORD_ITEMS * place + item for place, _ in columns for item in range(_WORD_ITEMS)]
-    keys = key.table(domain, items[-1] + 1)[:, items]
+    keys = np.ascontiguousarray(key.table(domain, items[-1] + 1)[:, items])
     scratch = np.empty((_TILES, _TILE_ITEMS))
     for start in range(0, sums.shape[1], _TILES):
         rows = slice(start, start + _TILES)
         tiles = np.stack([words[rows] for _, words in columns], axis=1)
-        _add_products(sums[:, rows], tiles, keys, scratch)
+        _add_products(sums, rows, tiles, keys, scratch)
 
 
 def add_nulls(

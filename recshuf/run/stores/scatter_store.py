@@ -54,10 +54,10 @@ if TYPE_CHECKING:
 
 
 class FormObserver:
-    """An `Observer`: the decoder of a source sees all records, until some show that together they have no table form.
+    """An `Observer`: the decoder of a source sees all records, also behind those that show that together they have no table form.
 
-    A record that has none by itself is an error, or is set aside if the decoder does that. Then it must see all records, so
-    that types that cannot be reconciled are an error, too.
+    A record that has none by itself is an error, wherever it is, or is set aside if the decoder does that. Then types that cannot
+    be reconciled are an error, too.
     """
 
     def __init__(self, source: Source, *, sets_bad_aside: bool) -> None:
@@ -77,7 +77,7 @@ class FormObserver:
 
     def observe(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> BadRecords | None:
         """Observe records; types that cannot be reconciled are no error."""
-        if self._inner is None or self._failed:
+        if self._inner is None:
             return None
         self._nulls |= find_nulls(batch)
         try:

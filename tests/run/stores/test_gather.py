@@ -3,6 +3,7 @@
 import os
 import shutil
 import tempfile
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,16 @@ def test_records_without_a_table_form_can_be_gathered_in_their_own_format(tmp_pa
     assert not (tmp_path / "out.parquet").exists()
     recshuf.scatter(path, tmp_path / "other", schema={"a": "json"})
     assert recshuf.gather(tmp_path / "other", tmp_path / "out.parquet", verify=True).records == 3
+
+
+def test_a_line_that_is_no_json_is_an_error_also_behind_records_without_a_table_form(tmp_path: Path) -> None:
+    contents = {"a": '{"c": 1}\n', "b": '{"c": "x"}\n', "z": '{"c" 3}\n'}
+    paths = {name: tmp_path / f"{name}.jsonl" for name in contents}
+    for name, content in contents.items():
+        paths[name].write_text(content)
+    for order in permutations(paths.values()):
+        with pytest.raises(InputError, match=r"z\.jsonl: line 1: is not valid JSON"):
+            recshuf.scatter(order, tmp_path / "store", workers=1)
 
 
 def test_a_gather_gives_records_another_delimiter_and_keeps_their_separator(tmp_path: Path) -> None:

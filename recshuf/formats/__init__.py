@@ -373,7 +373,7 @@ def _name_by_head(file_name: str, head: bytes) -> str:
     refuse_pointer(file_name, head)
     head = _unpack_head(head)
     name = next((known.traits.name for known in _ask_in_order() if known.recognises(head)), None)
-    shared = _find_shared(split_suffix(file_name).kind)
+    shared = find_shared(file_name)
     if name in (None, LAST_RESORT) and shared is not None:
         if load_format(shared).recognises(head):
             return shared
@@ -399,8 +399,9 @@ def _ask_in_order() -> Iterator[Format]:
     yield from (known for known in own if known.traits.takes_any_bytes)
 
 
-def _find_shared(kind: str) -> str | None:
-    """Return the format that shares a suffix with lines; None if there is none."""
+def find_shared(output: str) -> str | None:
+    """Return the format that shares the suffix of an output with lines; None if there is none."""
+    kind = split_suffix(output).kind
     traits = (load_format(name).traits for name in OWN_FORMATS)
     return next((one.name for one in traits if one.shares_suffixes and kind in one.suffixes), None)
 
@@ -412,7 +413,7 @@ def name_by_inputs(output: str, given: str) -> str:
     """
     traits = load_format(given).traits
     is_told = traits.is_framed or not traits.is_lines or traits.content_rank is None
-    shared = _find_shared(split_suffix(output).kind) if is_told else None
+    shared = find_shared(output) if is_told else None
     return shared or traits.default_target or given
 
 

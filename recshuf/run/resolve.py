@@ -16,6 +16,7 @@ from recshuf.formats import (
     LAST_RESORT,
     check_output,
     detect_format,
+    find_shared,
     has_suffix,
     load_format,
     look_into_stdin,
@@ -234,7 +235,7 @@ def resolve_job(
         job.require_rereading(feature.flag)
         require_files(feature.flag, files, ", or --split-by" if job.part_names else "")
     name = _find_format(job, files, _find_target_name(job, destination))
-    given, to = load_format(name), load_format(_choose_target_name(job, destination, name))
+    given, to = load_format(name), load_format(_choose_target_name(job, destination, name, progress))
     _check(job, destination, given, to)
     _warn_of_lost_columns(job, given, to, files, progress)
     inputs = _open_inputs(job, given, files, progress)
@@ -255,7 +256,7 @@ def resolve_opened(
     progress: Progress,
 ) -> Run:
     """Plan a job whose inputs are those of a `Run`, or whose records are in a pile store."""
-    to = load_format(_choose_target_name(job, destination, inputs.format))
+    to = load_format(_choose_target_name(job, destination, inputs.format, progress))
     _check(job, destination, load_format(inputs.format), to)
     return _plan(job, destination, inputs, to, progress, piles)
 
@@ -423,12 +424,16 @@ def _warn_of_lost_columns(
         )
 
 
-def _choose_target_name(job: Job, destination: Destination | None, given: str) -> str:
+def _choose_target_name(job: Job, destination: Destination | None, given: str, progress: Progress) -> str:
     """Return the format of the output, as it is asked for; else, or if its suffix is theirs, too, that of the inputs."""
     name = _find_target_name(job, destination)
     if name is None:
         is_file = destination is not None and not destination.is_directory
-        return name_by_inputs(destination.name if destination is not None and is_file else "", given)
+        output = destination.name if destination is not None and is_file else ""
+        chosen = name_by_inputs(output, given)
+        if chosen == LAST_RESORT and (meant := find_shared(output)):
+            progress.warn(f"{output}: gets lines of {chosen} as they are; --to {meant} writes {meant}")
+        return chosen
     if job.options["to"]:
         return name
     if has_suffix(job.output or "", given):

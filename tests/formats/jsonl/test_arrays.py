@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import recshuf
-from recshuf.errors import InputError
+from recshuf.errors import InputError, RecshufWarning
 from recshuf.formats.jsonl import ARRAY as FORMAT
 from recshuf.formats.jsonl import elements
 from tests.conftest import Run
@@ -154,6 +154,12 @@ def test_json_of_lines_stays_lines(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_bytes(content)
     recshuf.shuffle(tmp_path / "a.json", tmp_path / "b.json")
     assert sorted((tmp_path / "b.json").read_bytes().splitlines()) == sorted(content.splitlines())
+    (tmp_path / "a.txt").write_text("not JSON\n")
+    with pytest.warns(
+        RecshufWarning, match=r"c\.json: gets lines of text as they are; to='json' writes json"
+    ):
+        recshuf.shuffle(tmp_path / "a.txt", tmp_path / "c.json")
+    assert (tmp_path / "c.json").read_text() == "not JSON\n"
 
 
 @pytest.mark.parametrize(

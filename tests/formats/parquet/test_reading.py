@@ -21,10 +21,12 @@ from recshuf.formats.parquet import FORMAT
 from tests.support.effort import mostly_slow
 from tests.support.formats.hostile_parquet import (
     BINARY,
+    I32,
     LIST,
     Struct,
     chunk,
     data_page,
+    edit_chunks,
     encode_list,
     footer,
     group,
@@ -270,6 +272,13 @@ def test_what_a_footer_claims_is_not_believed(tmp_path: Path, child: Server, cla
     (tmp_path / "in.parquet").write_bytes(content() if callable(content) else content)
     line = refusal(child.run(["in.parquet", "-o", "out/", "--memory", "300MB"], tmp_path), tmp_path)
     assert line.startswith("recshuf: error: in.parquet: ")
+
+
+def test_a_column_chunk_of_another_type_than_the_schema_is_refused(tmp_path: Path, child: Server) -> None:
+    store(tmp_path / "in.parquet", {"a": pa.array([1.0, 2.0])})
+    edit_chunks(tmp_path / "in.parquet", lambda column: column.update({1: (I32, 21)}))
+    line = refusal(child.run(["in.parquet", "-o", "out/"], tmp_path), tmp_path)
+    assert line.startswith("recshuf: error: in.parquet: row group 0: cannot be read as Parquet: ")
 
 
 def test_what_a_parquet_file_made_by_hand_holds_is_read(tmp_path: Path) -> None:

@@ -422,7 +422,8 @@ def name_written(files: Sequence[InputFile], given: str, read: ReadOptions) -> s
 
     Of lines whose suffix does not tell it either, that is what `name_by_inputs` says, unless content tells them from any others.
     """
-    found = detect_format(files, read)
+    # Options describe the inputs; content tells what has a suffix of several formats.
+    found = detect_format(files, replace(read, own=()) if find_shared(files[0].name) else read)
     if load_format(found).traits.is_framed or any(name_by_listing(file) for file in files):
         return found
     named = name_by_inputs(files[0].name, given)

@@ -169,6 +169,8 @@ def test_the_options_of_records_say_that_a_file_of_any_name_is_binary(
     recshuf.shuffle(path, tmp_path / "out.parquet", seed=1, **options)
     table = np.array(pq.read_table(tmp_path / "out.parquet")["value"].to_pylist())
     assert table.reshape(100, 8).tolist() == found.tolist()
+    recshuf.shuffle(path, tmp_path / "out.json", seed=1, **options)
+    assert recshuf.verify(path, tmp_path / "out.json", **options)
 
 
 def test_tokens_of_megatron_are_no_records_of_one_length(tmp_path: Path) -> None:

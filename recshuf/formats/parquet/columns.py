@@ -291,9 +291,6 @@ def _may_lack_values(file: OpenFile, footer: Footer, groups: list[int], column: 
     for group in groups:
         with explained(footer.name, f"row group {group}"):
             for leaf, chunk in zip(leaves, list_chunks(file, group, leaves), strict=True):
-                declared = file.metadata.schema.column(leaf).physical_type
-                if chunk.physical_type != declared:  # pyarrow aborts the process on its statistics
-                    raise ValueError(f"{chunk.path_in_schema} holds {chunk.physical_type}, not {declared}")
                 told = chunk.statistics
                 if told and told.has_null_count and told.null_count < chunk.num_values:
                     lacking.discard(leaf)

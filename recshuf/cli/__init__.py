@@ -145,7 +145,7 @@ def _explain(error: BaseException, verbose: bool | None) -> int:
     """Print an error and its notes, a line each, and return the exit code."""
     if isinstance(error, BrokenPipeError) or isinstance(error.__cause__, BrokenPipeError):
         return _SIGNALLED + signal.SIGPIPE
-    if verbose and not isinstance(error, click.ClickException | UsageError):
+    if verbose and not isinstance(error, click.ClickException | UsageError | AlreadyCompleteError):
         traceback.print_exception(error)
     code, text = _describe(error, verbose)
     for line in (text, *getattr(error, "__notes__", ())):

@@ -31,6 +31,10 @@ class TestResults:
         text = call(lines, "-v", "--head-count", "7").stderr.decode()
         assert all(line.startswith("recshuf: ") for line in text.splitlines())
         assert all(word in text for word in ("scatter", "gather", "peak memory", "7 of 1,000 records"))
+        for options in ([], ["--resume"]):
+            done = call(lines, "-v", "-o", lines.with_name("out.txt"), "--seed", "1", *options)
+        assert done.returncode == 0
+        assert_one_line(done.stderr, "nothing to resume")
 
     def test_report(self, call: Run, lines: Path, tmp_path: Path) -> None:
         report = tmp_path / "report.json"

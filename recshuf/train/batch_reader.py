@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from recshuf.formats.stored import Selection
+from recshuf.job.report import PythonWarnings
 from recshuf.records.provenance import find_origins
 from recshuf.system.buffers import BufferPool
 from recshuf.train.blocks import Part, append_seeds, choose_block
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 BUNDLE_BYTES = 4 << 20
 """Smaller groups are loaded together, since each load costs about half a millisecond."""
 _KEPT_PILES = 2
+_MOST_LEFT_OUT = 0.05
+"""Share of the records that lanes may cost an epoch without a word."""
 
 
 class _Epoch(NamedTuple):
@@ -61,6 +64,7 @@ class BatchReader:
         self.source = source
         self._columns = columns
         self._sharding = sharding
+        self._has_told = False
         self._prepare()
 
     def _prepare(self) -> None:
@@ -185,7 +189,19 @@ class BatchReader:
         if self._opened is None or self._opened.number != epoch:
             groups = self.source.open(epoch)
             self._opened = _Epoch(epoch, groups, Schedule(groups.sizes, self._sharding))
+            self._tell_left_out(self._opened)
         return self._opened
+
+    def _tell_left_out(self, opened: _Epoch) -> None:
+        """Warn, once, if lanes of very different sizes cost an epoch many records."""
+        left_out, count = opened.schedule.left_out, self.num_records
+        if left_out <= _MOST_LEFT_OUT * count or self._has_told or self._sharding.rank:
+            return
+        self._has_told = True
+        PythonWarnings().warn(
+            f"lanes={self._sharding.lanes}: epoch {opened.number} leaves out {left_out:,} of {count:,} records, as it ends with "
+            "its shortest lane; give fewer lanes, or drop_last=False"
+        )
 
     @property
     def _most_kept(self) -> int:

@@ -225,6 +225,14 @@ class Schedule:
             )
 
     @property
+    def left_out(self) -> int:
+        """Number of records that no batch takes since the steps end with the shortest lane, those of whole global batches."""
+        sharding = self._sharding
+        if sharding.lanes == 1 or not sharding.drop_last or sharding.limit is not None:
+            return 0
+        return int(self._sizes.sum()) // sharding.batch * sharding.batch - self._main_steps * sharding.batch
+
+    @property
     def steps(self) -> int:
         """Number of batches, the same for every rank."""
         return self._main_steps + self._tail_steps + (self._last_rows > 0)

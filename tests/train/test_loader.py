@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -171,6 +172,24 @@ def test_ranks_own_lanes_that_follow_each_other_and_few_records_fill_the_last_ba
         assert ids_of(loader) == [step[rank] for step in expected]
         loader.seek(1, 1)
         assert ids_of(loader) == [step[rank] for step in expected[1:]]
+
+
+def test_lanes_that_cost_an_epoch_many_records_are_told_once() -> None:
+    store = FakePiles({"a": [700]}, 7)
+    order = {"seed": 7, "epoch": 1, "reshuffle": "rotate", "mix": 1}
+    batches: dict[str, Any] = {"lanes": 4, "batch": 8}
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        first, second = make_ranks(store, order, batches, 2)
+        taken = 8 * len(ids_of(first))
+        assert len(ids_of(second)) * 8 == taken
+        first.set_epoch(2)
+        ids_of(first)
+    (said,) = [str(one.message) for one in told]
+    assert said.startswith(f"lanes=4: epoch 1 leaves out {696 - taken} of 700 records, ")
+    for fitting in ({"lanes": 1}, {"drop_last": False}, {"limit": 80}):
+        with warnings.catch_warnings(action="error"):
+            ids_of(make_ranks(store, order, batches | fitting, 1)[0])
 
 
 def test_groups_of_records_that_no_batch_takes_are_not_loaded() -> None:

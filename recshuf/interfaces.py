@@ -884,6 +884,14 @@ class StoredInputs:
         return self.find_layout()
 
 
+def load_named(name: str) -> Any:
+    """Return what is named as ``package.module:Name``, and import its module."""
+    from importlib import import_module
+
+    module, _, attribute = name.partition(":")
+    return getattr(import_module(module), attribute)
+
+
 class Format(ABC):
     """A file format: how to recognise, read and write it."""
 
@@ -893,10 +901,7 @@ class Format(ABC):
     @property
     def layout_types(self) -> tuple[type, ...]:
         """Dataclasses that `Source.layout` is made of; formats that import them anyway set them."""
-        from importlib import import_module
-
-        names = (name.partition(":") for name in self.layouts)
-        return tuple(getattr(import_module(module), name) for module, _, name in names)
+        return tuple(map(load_named, self.layouts))
 
     @abstractmethod
     def restore_decoder(self, stored: StoredInputs) -> Decoder:

@@ -22,7 +22,7 @@ from recshuf.formats.compression import (
     split_suffix,
 )
 from recshuf.formats.files import refuse_pointer
-from recshuf.interfaces import Format, ReadOptions
+from recshuf.interfaces import Format, ReadOptions, load_named
 from recshuf.storage.reading.local import open_input, read_head
 from recshuf.storage.reading.objects import look_ahead
 from recshuf.storage.reading.read_ahead import UNIT_BYTES
@@ -107,8 +107,7 @@ def list_options(wanted: Iterable[str] = ()) -> dict[str, DeclaredOption]:
 def load_format(name: str) -> Format:
     """Return the format of this name; libraries that only it needs are imported when it is used."""
     if name in OWN_FORMATS:
-        module, _, attribute = OWN_FORMATS[name].partition(":")
-        return cast("Format", getattr(import_module(module), attribute))
+        return cast("Format", load_named(OWN_FORMATS[name]))
     others = _list_others()
     if name not in others:
         raise UsageError(f"there is no format {name!r}; choose one of {', '.join(list_names())}")

@@ -1,14 +1,14 @@
-"""What formats share: errors of files, options of several arrays, files read at any place, and shards written to their end."""
+"""What formats share: names of parts, errors of files, options of several arrays, files read at any place, shards written to their end."""
 
 from __future__ import annotations
 
 import shlex
 from abc import abstractmethod
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from recshuf.errors import InputError, MemoryLimitError, RecshufError
-from recshuf.interfaces import FormatOption, Sink, Target
+from recshuf.interfaces import Format, FormatOption, Sink, TableDecoder, Target, load_named
 from recshuf.system.units import format_size, round_up
 
 if TYPE_CHECKING:
@@ -18,9 +18,18 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import numpy as np
+    import pyarrow as pa
     from numpy.typing import NDArray
 
-    from recshuf.interfaces import Handle
+    from recshuf.interfaces import (
+        Decoder,
+        Handle,
+        InputFile,
+        ReadOptions,
+        Source,
+        StoredInputs,
+        WriteOptions,
+    )
     from recshuf.records.conforming import MisfitError
 
 
@@ -55,6 +64,27 @@ OTHERS = FormatOption("others", "", "A,B")
 """Paths of the datasets that are copied, if that is known."""
 CHOOSE_ONE = "choose one with --columns, or --datasets (HDF5, npz)"
 """Remedy where a format holds one column."""
+
+
+class LazyFormat(Format):
+    """A format whose parts are named as ``package.module:Name``, so that their modules are imported when they are used."""
+
+    source = ""
+    """Is called as `open_source`."""
+    target = ""
+    """Is called as `open_target`."""
+
+    def open_source(self, inputs: Sequence[InputFile], options: ReadOptions) -> Source:
+        source: Source = load_named(self.source)(inputs, options)
+        return source
+
+    def open_target(self, schema: pa.Schema, layout: Any, options: WriteOptions) -> Target:
+        target: Target = load_named(self.target)(schema, layout, options)
+        return target
+
+    def restore_decoder(self, stored: StoredInputs) -> Decoder:
+        """Return that of tables, which native batches are by default."""
+        return TableDecoder(stored.schema)
 
 
 def refuse_pointer(name: str, head: bytes) -> None:

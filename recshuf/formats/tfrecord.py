@@ -18,12 +18,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from recshuf.errors import ConversionError, InputError, UsageError
+from recshuf.errors import InputError, UsageError
 from recshuf.formats.compression import COMPRESSIONS, recognise_compression
-from recshuf.formats.files import CHOOSE_ONE, MOST_LISTED, shorten
 from recshuf.formats.lines.cutting import SCHEMA, view_records
 from recshuf.formats.lines.files import BlockReader, CutFragment, FramedCutter
-from recshuf.formats.lines.sink import LineTarget, take_values
+from recshuf.formats.lines.sink import LineTarget, check_values, take_values
 from recshuf.formats.lines.source import LineLayout, LineSource
 from recshuf.interfaces import BadRecords, Decoder, Format, TableDecoder, Traits
 from recshuf.records.arrays import wrap_values
@@ -45,7 +44,6 @@ _MASK = 0xA282EAD8
 _POLYNOMIAL = np.uint32(0x82F63B78)
 COLUMN = "record"
 _TABLE = pa.schema([pa.field(COLUMN, pa.large_binary(), nullable=False)])
-_TYPES = (pa.binary(), pa.large_binary(), pa.string(), pa.large_string())
 _ZLIB = "zlib"
 _AGAIN = "copy or write the file again"
 
@@ -239,16 +237,6 @@ class FrameDecoder(TableDecoder):
         return pa.RecordBatch.from_arrays([payloads], schema=_TABLE)
 
 
-def _check_schema(schema: pa.Schema) -> None:
-    """Raise `ConversionError` unless a table form is one column of bytes or strings."""
-    kinds = [field.type.value_type if pa.types.is_dictionary(field.type) else field.type for field in schema]
-    if len(kinds) != 1 or kinds[0] not in _TYPES:
-        given = shorten([f"{one.name!r} of {one.type}" for one in schema], most=MOST_LISTED) or "none"
-        problem = f"TFRecord holds one column of bytes, not {given}"
-        remedy = f"{CHOOSE_ONE}, or write Parquet or JSONL"
-        raise ConversionError(schema.names[0] if schema.names else "", problem, remedy=remedy)
-
-
 def _encode(batch: pa.RecordBatch) -> pa.LargeBinaryArray:
     kind, values = pa.large_binary(), take_values(batch, "TFRecord")
     data, offsets = view_records(values)
@@ -290,7 +278,7 @@ class TFRecordFormat(Format):
         suffix = self.traits.suffixes[0]
         if layout is not None:
             return LineTarget(suffix, layout, options, None)
-        _check_schema(schema)
+        check_values(schema, "TFRecord")
         find_checksum()
         return LineTarget(suffix, None, options, _encode)
 

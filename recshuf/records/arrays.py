@@ -333,7 +333,7 @@ def take_rows(batch: pa.RecordBatch, index: NDArray[np.intp]) -> pa.RecordBatch:
     if not any(map(_is_list_of_numbers, batch.columns)):
         return _take(batch, rows)
     columns = [
-        _unwrap_numbers(_take(_wrap_numbers(column), rows), column.type)
+        unwrap_numbers(_take(_wrap_numbers(column), rows), column.type)
         if _is_list_of_numbers(column)
         else _take(column, rows)
         for column in batch.columns
@@ -396,8 +396,8 @@ def _wrap_numbers(column: pa.Array) -> pa.Array:
     return pa.Array.from_buffers(pa.large_binary(), len(column), buffers)
 
 
-def _unwrap_numbers(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return binary values, which begin where their memory does, as lists of numbers."""
+def unwrap_numbers(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return binary values as lists of numbers, at a multiple of whose width each begins in memory."""
     validity, _, content = column.buffers()
     offsets = view_offsets(column) // (kind.value_type.bit_width // 8)
     numbers = pa.Array.from_buffers(kind.value_type, int(offsets[-1]), [None, content])

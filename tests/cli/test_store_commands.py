@@ -111,7 +111,7 @@ SLIPS: dict[str, list[tuple[int, str, str]]] = {
         (2, "gather store -o ./x.jsonl --mix 0", "--mix=0: give an integer"),
         (1, "gather store -o ./x.jsonl --report ./old", "old: exists; give --overwrite"),
         (2, "gather store -o ./x.jsonl --reshuffle all", "'--reshuffle': 'all' is not one of 'rotate', 'piles', 'none'"),
-        (1, "gather store -o ./x --to text", "text holds strings or bytes, not int64; give another --to"),
+        (1, "gather store -o ./x --to text", "of strings or bytes, not 'id' of int64; give another --to"),
     ],
     "other commands": [
         (2, "./store -o ./x.jsonl", "is a pile store; write it with recshuf gather"),

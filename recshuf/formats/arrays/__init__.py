@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from recshuf.formats.files import DATASETS, KEEP_OTHERS
-from recshuf.interfaces import Format, FormatOption, Traits, whole_number
+from recshuf.formats.files import DATASETS, KEEP_OTHERS, LazyFormat
+from recshuf.interfaces import FormatOption, Traits, whole_number
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import pyarrow as pa
 
-    from recshuf.interfaces import Decoder, InputFile, ReadOptions, Source, StoredInputs, Target, WriteOptions
+    from recshuf.interfaces import Decoder, StoredInputs, Target, WriteOptions
 
 
 MAGIC = b"\x93NUMPY"
@@ -47,24 +45,16 @@ RECORD_SHAPE = FormatOption(
 )  # fmt: skip
 
 
-class _ArrayFormat(Format):
+class _ArrayFormat(LazyFormat):
     """What all three share: a record is so many bytes."""
 
     layouts = ("recshuf.formats.arrays.layout:FixedLayout", "recshuf.formats.arrays.layout:ArchiveLayout")
 
-    def open_source(self, inputs: Sequence[InputFile], options: ReadOptions) -> Source:
-        from recshuf.formats.arrays.fixed import FixedSource
-
-        return FixedSource(inputs, options, is_npy=self.traits.name == "npy")
-
     def open_target(self, schema: pa.Schema, layout: Any, options: WriteOptions) -> Target:
-        from recshuf.formats.arrays import archive, fixed
+        from recshuf.formats.arrays.files import open_target
         from recshuf.formats.arrays.layout import find_layout
 
-        layout = layout or find_layout(schema, self.traits.name)
-        if self.traits.name == "npz":
-            return archive.open_target(layout, options)
-        return fixed.open_target(self.traits.suffixes[0], layout)
+        return open_target(layout or find_layout(schema, self.traits.name), options)
 
     def check_appended(self, kept: Any, source: Any) -> None:
         # Of another number of columns, the schema tells.
@@ -81,6 +71,7 @@ class _ArrayFormat(Format):
 class NpyFormat(_ArrayFormat):
     """NumPy's format of one array; records lie along its first axis."""
 
+    source = "recshuf.formats.arrays.files:NpySource"
     traits = Traits(
         "npy", (".npy",), libraries=("numpy",), has_columns=False, adds_columns=False, content_rank=3
     )
@@ -92,6 +83,7 @@ class NpyFormat(_ArrayFormat):
 class BinaryFormat(_ArrayFormat):
     """Records of `--record-bytes` behind a header of `--header-bytes`."""
 
+    source = "recshuf.formats.arrays.files:BinarySource"
     traits = Traits(
         "binary",
         (".bin",),
@@ -108,6 +100,7 @@ class BinaryFormat(_ArrayFormat):
 class NpzFormat(_ArrayFormat):
     """Archives of arrays; records lie along the first axis of all of them."""
 
+    source = "recshuf.formats.arrays.files:ArchiveSource"
     traits = Traits(
         "npz",
         (".npz",),
@@ -121,11 +114,6 @@ class NpzFormat(_ArrayFormat):
     def recognises(self, head: bytes) -> bool:
         length = int.from_bytes(head[26:28], "little")
         return head.startswith(_ZIP) and head[30 : 30 + length].endswith(b".npy")
-
-    def open_source(self, inputs: Sequence[InputFile], options: ReadOptions) -> Source:
-        from recshuf.formats.arrays.archive import ArchiveSource
-
-        return ArchiveSource(inputs, options)
 
 
 NPY, NPZ, BINARY = NpyFormat(), NpzFormat(), BinaryFormat()

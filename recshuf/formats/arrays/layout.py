@@ -10,6 +10,7 @@ import io
 import struct
 import warnings
 from ast import literal_eval
+from contextlib import suppress
 from dataclasses import dataclass
 from math import prod
 from typing import IO, TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -17,14 +18,16 @@ from typing import IO, TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from recshuf.errors import ConversionError, InputError
-from recshuf.formats.arrays import MAGIC
-from recshuf.formats.files import CHOOSE_ONE, explained
+from recshuf.errors import ConversionError, InputError, UsageError
+from recshuf.formats.arrays import DTYPE, MAGIC, RECORD_BYTES, RECORD_SHAPE
+from recshuf.formats.files import CHOOSE_ONE, DAMAGED, explained
 from recshuf.interfaces import TableDecoder
 from recshuf.records.arrays import dtype_of, view_bytes, wrap_values
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from recshuf.interfaces import ReadOptions
 
 
 COLUMN = "value"
@@ -125,6 +128,47 @@ def _lay_out(field: pa.Field, *, is_npy: bool) -> FixedLayout:
     return FixedLayout.of(np.dtype((dtype_of(kind), tuple(shape))), is_npy=is_npy)
 
 
+def find_binary_layout(name: str, options: ReadOptions) -> FixedLayout:
+    """Return the layout that options tell for a binary file of this name."""
+    dtype, size = DTYPE.of(options), RECORD_BYTES.of(options)
+    if (shape := RECORD_SHAPE.of(options)) is not None:
+        if dtype is None or "[" in dtype:
+            raise UsageError(f"--record-shape {shape}: give the type of the numbers alone, as --dtype uint16")
+        dtype = f"{dtype}[{shape}]"
+    if dtype is not None:
+        layout = FixedLayout.of(parse_dtype(dtype), is_npy=False)
+        if size not in (None, layout.row_bytes):
+            raise UsageError(
+                f"--dtype {dtype}: a record takes {layout.row_bytes:,} bytes, and --record-bytes says {size:,}"
+            )
+        return layout
+    if size is None and options.schema is not None:  # written from a table
+        return find_layout(options.schema, "binary").arrays[0]
+    if size is None:
+        raise UsageError(
+            f"{name}: nothing tells the bytes of a record; give --record-bytes BYTES, or their type with "
+            "--dtype uint16[2048]"
+        )
+    return FixedLayout(False, size, "", (), b"")
+
+
+def parse_dtype(text: str) -> np.dtype[Any]:
+    """Return the type of a record, with its axes.
+
+    >>> parse_dtype("uint16"), parse_dtype(">f4[3,224]")
+    (dtype('uint16'), dtype(('>f4', (3, 224))))
+    """
+    name, _, axes = text.partition("[")
+    with suppress(TypeError, ValueError):
+        shape = tuple(map(int, axes.removesuffix("]").split(","))) if axes else ()
+        dtype = np.dtype((name, shape))
+        if dtype.base.kind in "iufb" and dtype.itemsize and axes[-1:] in ("", "]"):
+            return dtype
+    raise UsageError(
+        f"--dtype {text}: is no type of numbers; give one such as uint16, float32[3,224,224] or >i4[8]"
+    )
+
+
 def make_header(layout: FixedLayout, rows: int) -> bytes:
     """Return a header of NumPy for so many rows, which has the same length for any number."""
     if not layout.is_npy:
@@ -161,8 +205,8 @@ class Array(NamedTuple):
         return np.ascontiguousarray(stored.reshape((rows, *self.layout.shape), order="F"))
 
 
-def read_header(name: str, place: str | None, stream: IO[bytes]) -> Array:
-    """Return the array of which the header begins here, by what that says."""
+def read_header(name: str, place: str | None, stream: IO[bytes], byte_count: int) -> Array:
+    """Return the array that lies here in so many bytes, by what its header says, which comes first."""
     with explained(name, "has a header that is damaged", place):
         major, _ = np.lib.format.read_magic(stream)
         length_bytes, code = (2 if major == 1 else 4), ("utf-8" if major == 3 else "latin-1")
@@ -180,7 +224,11 @@ def read_header(name: str, place: str | None, stream: IO[bytes]) -> Array:
         remedy = "write its values with a type of NumPy, or as Parquet"
         raise InputError(name, problem, place=place, remedy=remedy)
     start = np.lib.format.MAGIC_LEN + length_bytes + length
-    return Array(layout, rows, start, by_columns and prod(axes) > 1)
+    array = Array(layout, rows, start, by_columns and prod(axes) > 1)
+    if byte_count - start != array.byte_count:
+        problem = f"holds {max(0, byte_count - start):,} bytes behind its header, and its values take {array.byte_count:,}"
+        raise InputError(name, problem, place=place, remedy=DAMAGED)
+    return array
 
 
 class ArrayDecoder(TableDecoder):

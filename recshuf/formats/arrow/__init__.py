@@ -17,24 +17,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import xxhash
 
 from recshuf.errors import InputError
-from recshuf.interfaces import Format, Traits
+from recshuf.formats.files import LazyFormat
+from recshuf.interfaces import Traits
 from recshuf.storage.reading.local import read_head
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    import pyarrow as pa
-
-    from recshuf.interfaces import (
-        Decoder,
-        InputFile,
-        ReadOptions,
-        ShardFile,
-        Source,
-        StoredInputs,
-        Target,
-        WriteOptions,
-    )
+    from recshuf.interfaces import InputFile, ShardFile
 
 
 MAGIC = b"ARROW1"
@@ -154,9 +144,11 @@ def make_parts_document(names: Sequence[str]) -> dict[str, bytes]:
     return {SPLITS: json.dumps({"splits": list(names)}).encode()}
 
 
-class ArrowFormat(Format):
-    """The Arrow format; the library is imported when a file is opened."""
+class ArrowFormat(LazyFormat):
+    """The Arrow format."""
 
+    source = "recshuf.formats.arrow.source:ArrowSource"
+    target = "recshuf.formats.arrow.sink:ArrowTarget"
     layouts = ("recshuf.formats.arrow.sink:ArrowLayout",)
     traits = Traits(
         "arrow",
@@ -174,21 +166,6 @@ class ArrowFormat(Format):
         return head.startswith(_PADDED_MAGIC) or (
             head[:4] == _MARK and 0 < length < 1 << 31 and length % 8 == 0
         )
-
-    def open_source(self, inputs: Sequence[InputFile], options: ReadOptions) -> Source:
-        from recshuf.formats.arrow.source import ArrowSource
-
-        return ArrowSource(inputs, options)
-
-    def open_target(self, schema: pa.Schema, layout: Any, options: WriteOptions) -> Target:
-        from recshuf.formats.arrow.sink import ArrowTarget
-
-        return ArrowTarget(schema, layout, options)
-
-    def restore_decoder(self, stored: StoredInputs) -> Decoder:
-        from recshuf.interfaces import TableDecoder
-
-        return TableDecoder(stored.schema)
 
 
 FORMAT = ArrowFormat()

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
-from recshuf.errors import InputError, MemoryLimitError
+from recshuf.errors import InputError
 from recshuf.formats.arrow import MAGIC, MAGIC_FEATHER
 from recshuf.formats.files import DAMAGED, check_memory, explained
 from recshuf.formats.parquet.metadata import settle
@@ -25,7 +25,7 @@ from recshuf.interfaces import InputSummary, open_raw
 from recshuf.records.arrays import count_bytes
 from recshuf.records.conforming import conform
 from recshuf.storage.reading.local import read_head
-from recshuf.system.units import count_of, format_size, round_up
+from recshuf.system.units import count_of, format_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -269,16 +269,12 @@ class Dictionaries:
             return
         parts.append(conform(found, kind))
         self._bytes += count_dictionary_bytes(parts[-1:])
-        limit = self._memory_bytes
-        if limit is not None and _SHARE * self._bytes > limit:
+        if self._memory_bytes is not None and _SHARE * self._bytes > self._memory_bytes:
             for kinds in self._parts.values():
                 for known in kinds.values():
                     self._unite(known)
-            if (needed := _SHARE * self._bytes) > limit:
-                raise MemoryLimitError(
-                    f"{name}: the dictionaries up to here hold {format_size(self._bytes)}, and an eighth of the memory is for "
-                    f"them, which needs at least {format_size(round_up(needed))}; the limit is {format_size(limit)}; raise --memory"
-                )
+            what = f"dictionaries of {format_size(self._bytes)} up to here, which may have an eighth of it,"
+            check_memory(name, what, _SHARE * self._bytes, self._memory_bytes)
         elif count_dictionary_bytes(parts[1:]) >= count_dictionary_bytes(parts[:1]):
             self._unite(parts)
 

@@ -11,15 +11,15 @@ from functools import cached_property
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from recshuf.formats.files import DATASETS, KEEP_OTHERS, OTHERS
-from recshuf.interfaces import Format, Traits
+from recshuf.formats.files import DATASETS, KEEP_OTHERS, OTHERS, LazyFormat
+from recshuf.interfaces import Traits
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     import pyarrow as pa
 
-    from recshuf.interfaces import Decoder, InputFile, ReadOptions, Source, StoredInputs, Target, WriteOptions
+    from recshuf.interfaces import Decoder, StoredInputs, Target, WriteOptions
 
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
@@ -50,9 +50,10 @@ def has_plugins() -> bool:
     return find_spec("hdf5plugin") is not None
 
 
-class Hdf5Format(Format):
-    """The HDF5 adapter; the library is imported when a file is opened."""
+class Hdf5Format(LazyFormat):
+    """The HDF5 adapter."""
 
+    source = "recshuf.formats.hdf5.source:Hdf5Source"
     layouts = ("recshuf.formats.hdf5.template:Layout",)
 
     @cached_property
@@ -71,11 +72,6 @@ class Hdf5Format(Format):
 
     def recognises(self, head: bytes) -> bool:
         return any(head.startswith(SIGNATURE, place) for place in list_places(len(head)))
-
-    def open_source(self, inputs: Sequence[InputFile], options: ReadOptions) -> Source:
-        from recshuf.formats.hdf5.source import Hdf5Source
-
-        return Hdf5Source(inputs, options)
 
     def open_target(self, schema: pa.Schema, layout: Any, options: WriteOptions) -> Target:
         from recshuf.formats.hdf5.encoder import TableEncoder, make_layout

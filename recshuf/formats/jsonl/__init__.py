@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 from recshuf.errors import InputError
 from recshuf.formats.compression import COMPRESSIONS
+from recshuf.formats.files import LazyFormat
 from recshuf.formats.lines import MARK
-from recshuf.interfaces import Format, FormatOption, Traits
+from recshuf.interfaces import FormatOption, Traits
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import pyarrow as pa
 
-    from recshuf.formats.jsonl.source import JsonlSource
     from recshuf.formats.lines.sink import LineTarget
-    from recshuf.interfaces import Decoder, FieldAdder, InputFile, ReadOptions, StoredInputs, WriteOptions
+    from recshuf.interfaces import Decoder, FieldAdder, StoredInputs, WriteOptions
 
 
 _LIST = re.compile(rb'"([^"\\]+)"\s*:\s*\[')
@@ -63,9 +63,10 @@ def _name_document(head: bytes, *, is_whole: bool) -> str | None:
     return None
 
 
-class JsonlFormat(Format):
+class JsonlFormat(LazyFormat):
     """JSON Lines."""
 
+    source = "recshuf.formats.jsonl.source:JsonlSource"
     unit = "line"
     """What a record is in the inputs, for messages."""
     layouts = ("recshuf.formats.lines.source:LineLayout",)
@@ -109,11 +110,6 @@ class JsonlFormat(Format):
 
         return reading_schema(table)
 
-    def open_source(self, inputs: Sequence[InputFile], options: ReadOptions) -> JsonlSource:
-        from recshuf.formats.jsonl.source import JsonlSource
-
-        return JsonlSource(inputs, options)
-
     def open_target(self, schema: pa.Schema, layout: Any, options: WriteOptions) -> LineTarget:
         from recshuf.formats.jsonl.source import find_encoding
         from recshuf.formats.lines.sink import LineTarget
@@ -135,6 +131,7 @@ class JsonlFormat(Format):
 class ArrayFormat(JsonlFormat):
     """JSON arrays."""
 
+    source = "recshuf.formats.jsonl.elements:ArraySource"
     unit = "element"
     traits = replace(
         JsonlFormat.traits,
@@ -152,11 +149,6 @@ class ArrayFormat(JsonlFormat):
 
     def refuse_head(self, head: bytes, *, is_whole: bool) -> str | None:  # noqa: ARG002 # content tells
         return None
-
-    def open_source(self, inputs: Sequence[InputFile], options: ReadOptions) -> JsonlSource:
-        from recshuf.formats.jsonl.elements import ArraySource
-
-        return ArraySource(inputs, options)
 
     def open_target(self, schema: pa.Schema, layout: Any, options: WriteOptions) -> LineTarget:
         from recshuf.formats.jsonl.elements import OPEN, ArrayTarget

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from recshuf.errors import ConversionError
 from recshuf.formats.compression import OUTPUT_SUFFIXES, open_encoder
+from recshuf.formats.files import CHOOSE_ONE, MOST_LISTED, shorten
 from recshuf.formats.lines.cutting import view_records
 from recshuf.interfaces import Sink, Target
 from recshuf.system.files import BehindFile
@@ -29,9 +30,20 @@ if TYPE_CHECKING:
 
     Encode = Callable[[pa.RecordBatch], pa.LargeBinaryArray]
 
+TYPES = (pa.binary(), pa.large_binary(), pa.string(), pa.large_string())
 _GATHERED_BYTES = 1 << 18
 _ENCODED_BYTES = 4 << 20
 _ENCODED_PART = 6  # memory of encoding a table, in sizes of the table
+
+
+def check_values(schema: pa.Schema, owner: str) -> None:
+    """Raise `ConversionError` unless a table form is one column that `take_values` takes, for a format of this name."""
+    kinds = [field.type.value_type if pa.types.is_dictionary(field.type) else field.type for field in schema]
+    if len(kinds) != 1 or kinds[0] not in TYPES:
+        given = shorten([f"{one.name!r} of {one.type}" for one in schema], most=MOST_LISTED) or "none"
+        problem = f"{owner} holds one column of strings or bytes, not {given}"
+        remedy = f"{CHOOSE_ONE}, or write Parquet or JSONL"
+        raise ConversionError(schema.names[0] if schema.names else "", problem, remedy=remedy)
 
 
 def take_values(batch: pa.RecordBatch, owner: str) -> pa.LargeBinaryArray:

@@ -5,14 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from recshuf.errors import UsageError
-from recshuf.interfaces import Format, FormatOption, Traits
+from recshuf.formats.files import LazyFormat
+from recshuf.interfaces import FormatOption, Traits
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import pyarrow as pa
-
-    from recshuf.interfaces import Decoder, InputFile, ReadOptions, Source, StoredInputs, Target, WriteOptions
+    from recshuf.interfaces import Decoder, StoredInputs
 
 
 MAGIC = b"MMIDIDX\0\0"
@@ -33,9 +30,11 @@ TOKEN_TYPE = FormatOption(
 )  # fmt: skip
 
 
-class MegatronFormat(Format):
+class MegatronFormat(LazyFormat):
     """Pairs of `.bin` and `.idx`."""
 
+    source = "recshuf.formats.megatron.pairs:MegatronSource"
+    target = "recshuf.formats.megatron.pairs:open_target"
     layouts = ("recshuf.formats.megatron.pairs:MegatronLayout",)
     traits = Traits(
         "megatron",
@@ -50,21 +49,6 @@ class MegatronFormat(Format):
 
     def recognises(self, head: bytes) -> bool:
         return head.startswith(MAGIC)
-
-    def open_source(self, inputs: Sequence[InputFile], options: ReadOptions) -> Source:
-        from recshuf.formats.megatron.pairs import MegatronSource
-
-        return MegatronSource(inputs, options)
-
-    def open_target(self, schema: pa.Schema, layout: Any, options: WriteOptions) -> Target:
-        from recshuf.formats.megatron.pairs import open_target
-
-        wanted = TOKEN_TYPE.of(options)
-        if layout is not None and wanted is not None:
-            raise UsageError(
-                f"--token-type {wanted}: tokens of megatron inputs keep their type; leave it out"
-            )
-        return open_target(schema, layout, wanted)
 
     def check_appended(self, kept: Any, source: Any) -> None:
         first, other = kept.layout, source.layout

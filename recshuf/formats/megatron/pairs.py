@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from recshuf.errors import ConversionError, InputError
+from recshuf.errors import ConversionError, InputError, UsageError
 from recshuf.formats.files import CHOOSE_ONE, FileSink, FileTarget, fill, write_all
 from recshuf.formats.lines.cutting import view_records
-from recshuf.formats.megatron import CODES, MAGIC
+from recshuf.formats.megatron import CODES, MAGIC, TOKEN_TYPE
 from recshuf.interfaces import InputSummary, RowFragment, Source, TableDecoder, open_input
-from recshuf.records.arrays import cut_ranges, is_any_list, wrap_bytes
+from recshuf.records.arrays import cut_ranges, is_any_list, unwrap_numbers, wrap_bytes
 from recshuf.system.files import BehindFile
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from recshuf.interfaces import BatchLimits, Decoder, Fragment, Handle, InputFile, ReadOptions
+    from recshuf.interfaces import BatchLimits, Fragment, Handle, InputFile, ReadOptions, WriteOptions
 
 
 _DOCUMENTS, _SEQUENCES = 1 << 14, 1 << 16
@@ -233,7 +233,7 @@ class MegatronSource(Source):
     def reading_bytes(self, block_bytes: int) -> int:
         return 2 * block_bytes + _INDEX_BYTES
 
-    def decoder(self) -> Decoder:
+    def decoder(self) -> MegatronDecoder:
         return MegatronDecoder(self.layout, [one.name for one in self.inputs])
 
 
@@ -268,10 +268,10 @@ class MegatronDecoder(TableDecoder):
 
     def __init__(self, layout: MegatronLayout, names: Sequence[str]) -> None:
         self._names, self._is_plain = names, layout.is_plain
-        self._dtypes = {"tokens": layout.dtype}
-        self._dtypes |= {} if layout.is_plain else {"lengths": LENGTH}
-        self._dtypes |= {"modes": MODE} if layout.has_modes else {}
-        kinds = {name: pa.large_list(pa.from_numpy_dtype(dtype)) for name, dtype in self._dtypes.items()}
+        dtypes = {"tokens": layout.dtype}
+        dtypes |= {} if layout.is_plain else {"lengths": LENGTH}
+        dtypes |= {"modes": MODE} if layout.has_modes else {}
+        kinds = {name: pa.large_list(pa.from_numpy_dtype(dtype)) for name, dtype in dtypes.items()}
         super().__init__(pa.schema([pa.field(name, kind, nullable=False) for name, kind in kinds.items()]))
 
     def observe(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> None:
@@ -286,12 +286,8 @@ class MegatronDecoder(TableDecoder):
             raise InputError(name, problem, place=place, remedy="keep the format of the inputs")
 
     def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        arrays = []
-        for name, kind in zip(self.schema.names, self.schema.types, strict=True):
-            (data, offsets), dtype = view_records(batch.column(name)), self._dtypes[name]
-            numbers = np.ascontiguousarray(data).view(dtype).astype(dtype.newbyteorder("="), copy=False)
-            edges = pa.array(offsets // dtype.itemsize)
-            arrays.append(pa.LargeListArray.from_arrays(edges, pa.array(numbers), type=kind))
+        columns = (wrap_bytes(*view_records(batch.column(name))) for name in self.schema.names)
+        arrays = [*map(unwrap_numbers, columns, self.schema.types)]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
 
@@ -352,8 +348,11 @@ def _flatten(
     return np.ascontiguousarray(values.to_numpy()).astype(dtype, copy=False), edges - edges[0]
 
 
-def open_target(schema: pa.Schema, layout: MegatronLayout | None, wanted: str | None) -> FileTarget:
+def open_target(schema: pa.Schema, layout: MegatronLayout | None, options: WriteOptions) -> FileTarget:
     """Return the target for shards of one layout; without one, for tables with tokens of a type that may be wanted."""
+    wanted = TOKEN_TYPE.of(options)
+    if layout is not None and wanted is not None:
+        raise UsageError(f"--token-type {wanted}: tokens of megatron inputs keep their type; leave it out")
     known = layout or find_layout(schema, wanted)
     target = FileTarget(".bin", partial(MegatronSink, layout=known, is_table=layout is None), 8 << 20)
     if layout is None and wanted is None and known.dtype == END:

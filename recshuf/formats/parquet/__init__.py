@@ -5,23 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from recshuf.interfaces import Format, FormatOption, TableDecoder, Traits
+from recshuf.formats.files import LazyFormat
+from recshuf.interfaces import FormatOption, Traits
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import pyarrow as pa
 
     from recshuf.formats.parquet.plan import ParquetLayout
-    from recshuf.interfaces import (
-        Decoder,
-        InputFile,
-        ReadOptions,
-        Source,
-        StoredInputs,
-        Target,
-        WriteOptions,
-    )
+    from recshuf.interfaces import Target, WriteOptions
 
 
 MAGIC = b"PAR1"
@@ -35,9 +26,10 @@ PAGE_CHECKSUMS = FormatOption(
 )
 
 
-class ParquetFormat(Format):
-    """The Parquet format; the library is imported when a file is opened."""
+class ParquetFormat(LazyFormat):
+    """The Parquet format."""
 
+    source = "recshuf.formats.parquet.source:ParquetSource"
     layouts = ("recshuf.formats.parquet.plan:ParquetLayout", "recshuf.formats.parquet.plan:LeafStorage")
     traits = Traits(
         "parquet",
@@ -57,11 +49,6 @@ class ParquetFormat(Format):
         # Behind PARE stands the length of a module, below 16 MiB; a word of text may begin so, too.
         return head[:4] == MAGIC or (head[:4] == MAGIC_ENCRYPTED and head[7:8] == b"\0")
 
-    def open_source(self, inputs: Sequence[InputFile], options: ReadOptions) -> Source:
-        from recshuf.formats.parquet.source import ParquetSource
-
-        return ParquetSource(inputs, options)
-
     def open_target(self, schema: pa.Schema, layout: Any, options: WriteOptions) -> Target:
         from recshuf.formats.parquet.plan import make_plan
         from recshuf.formats.parquet.sink import ParquetTarget
@@ -73,9 +60,6 @@ class ParquetFormat(Format):
         from recshuf.formats.parquet.types import widen_indices
 
         return replace(layout, schema=widen_indices(layout.schema))
-
-    def restore_decoder(self, stored: StoredInputs) -> Decoder:
-        return TableDecoder(stored.schema)
 
 
 FORMAT = ParquetFormat()

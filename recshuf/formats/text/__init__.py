@@ -6,20 +6,20 @@ from typing import TYPE_CHECKING, Any
 
 from recshuf.errors import UsageError
 from recshuf.formats.compression import COMPRESSIONS
+from recshuf.formats.files import LazyFormat
 from recshuf.formats.lines import HEADER, RECORD_LINES, RECORD_START, SEPARATOR, ZERO_TERMINATED, name_lines
-from recshuf.interfaces import Format, Traits
+from recshuf.interfaces import Traits
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import pyarrow as pa
 
-    from recshuf.interfaces import Decoder, InputFile, ReadOptions, Source, StoredInputs, Target, WriteOptions
+    from recshuf.interfaces import Decoder, StoredInputs, Target, WriteOptions
 
 
-class TextFormat(Format):
+class TextFormat(LazyFormat):
     """Text, the format of last resort: any bytes are text."""
 
+    source = "recshuf.formats.text.source:TextSource"
     layouts = ("recshuf.formats.lines.source:LineLayout",)
     traits = Traits(
         "text",
@@ -54,11 +54,6 @@ class TextFormat(Format):
             remedy = f"give {ours}" if ours else f"leave out {theirs}"
             found, held = (f"those of {one}" if one else "single lines" for one in (theirs, ours))
             raise UsageError(f"records are {found}, and {held} in the store; {remedy}, or begin a new store")
-
-    def open_source(self, inputs: Sequence[InputFile], options: ReadOptions) -> Source:
-        from recshuf.formats.text.source import TextSource
-
-        return TextSource(inputs, options)
 
     def open_target(self, schema: pa.Schema, layout: Any, options: WriteOptions) -> Target:
         from recshuf.formats.text.source import open_target

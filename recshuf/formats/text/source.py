@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from recshuf.errors import ConversionError, InputError, UsageError
-from recshuf.formats.files import CHOOSE_ONE, MOST_LISTED, shorten
 from recshuf.formats.lines import (
     NEWLINE,
     RECORD_LINES,
@@ -34,7 +33,7 @@ from recshuf.formats.lines.cutting import (
     find_last_end,
     view_records,
 )
-from recshuf.formats.lines.sink import LineTarget, take_values
+from recshuf.formats.lines.sink import TYPES, LineTarget, check_values, take_values
 from recshuf.formats.lines.source import LineLayout, LineSource
 from recshuf.formats.texts import find_invalid
 from recshuf.interfaces import BadRecords, ReadOptions, TableDecoder
@@ -54,7 +53,6 @@ _MOST_LINES = 100
 _FEWEST = 2
 """Lines under the names of a table."""
 _NUMBER = re.compile(r"\s*[-+]?(?:\d+\.?\d*(?:e[-+]?\d+)?|\.\d+(?:e[-+]?\d+)?|nan|inf)\s*", re.IGNORECASE)
-_TEXT_TYPES = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
 _LARGEST_STRING_BYTES = 2**31 - 1
 _BLANK_LINES = (b"\n\n", b"\n\r\n")
 _HEAD_BYTES = 1 << 16
@@ -72,7 +70,7 @@ class TextDecoder(TableDecoder):
         if schema is None:
             is_short = options.max_record_bytes <= _LARGEST_STRING_BYTES
             schema = pa.schema([pa.field(COLUMN, pa.string() if is_short else pa.large_string())])
-        if schema.names != [COLUMN] or schema.field(0).type not in _TEXT_TYPES:
+        if schema.names != [COLUMN] or schema.field(0).type not in TYPES:
             raise UsageError(
                 f"--schema: text is one column {COLUMN!r} of string, large_string, binary or large_binary, "
                 f"not {', '.join(f'{field.name!r} of {field.type}' for field in schema) or 'none'}"
@@ -119,20 +117,6 @@ class TextDecoder(TableDecoder):
 
     def _strip(self, batch: pa.RecordBatch) -> pa.LargeBinaryArray:
         return pc.binary_slice(batch.column(0), 0, -len(self._separator))
-
-
-def _check_schema(schema: pa.Schema) -> None:
-    """Raise `ConversionError` unless a table form is one column of strings or bytes."""
-    if len(schema) != 1:
-        names = shorten(list(map(repr, schema.names)), most=MOST_LISTED)
-        problem = f"text holds one column, not {len(schema)} ({names})"
-        remedy = f"{CHOOSE_ONE}, or write JSONL or Parquet"
-        raise ConversionError(schema.names[0] if schema.names else "", problem, remedy=remedy)
-    kind = schema.field(0).type
-    value_kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-    if value_kind not in _TEXT_TYPES:
-        remedy = "choose another with --columns, or --datasets (HDF5, npz), or write JSONL"
-        raise ConversionError(schema.names[0], f"text holds strings or bytes, not {kind}", remedy=remedy)
 
 
 def _encode(batch: pa.RecordBatch, cutter: Cutter) -> pa.LargeBinaryArray:
@@ -206,7 +190,7 @@ def open_target(
                 f"--separator (or -z): records keep their end, {layout.separator!r}; leave it out"
             )
         return LineTarget(suffix, layout, options, None)
-    _check_schema(schema)
+    check_values(schema, "text")
     cutter = open_cutter(ReadOptions(own=options.own))
     return LineTarget(suffix, None, options, partial(_encode, cutter=cutter))
 

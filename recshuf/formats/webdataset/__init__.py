@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from recshuf.formats.compression import COMPRESSIONS
-from recshuf.interfaces import Format, FormatOption, Traits
+from recshuf.formats.files import LazyFormat
+from recshuf.interfaces import FormatOption, Traits
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import pyarrow as pa
-
-    from recshuf.interfaces import Decoder, InputFile, ReadOptions, Source, StoredInputs, Target, WriteOptions
+    from recshuf.interfaces import Decoder, StoredInputs
 
 
 _MAGICS, _MAGIC_AT = (b"ustar\0", b"ustar  \0"), 257
@@ -26,9 +23,11 @@ RENAME_KEYS = FormatOption(
 )  # fmt: skip
 
 
-class TarFormat(Format):
+class TarFormat(LazyFormat):
     """Tar archives of WebDataset."""
 
+    source = "recshuf.formats.webdataset.source:TarSource"
+    target = "recshuf.formats.webdataset.sink:TarTarget"
     layouts = ("recshuf.formats.webdataset.source:TarLayout",)
     traits = Traits(
         "webdataset",
@@ -44,16 +43,6 @@ class TarFormat(Format):
 
     def recognises(self, head: bytes) -> bool:
         return head[_MAGIC_AT:].startswith(_MAGICS)
-
-    def open_source(self, inputs: Sequence[InputFile], options: ReadOptions) -> Source:
-        from recshuf.formats.webdataset.source import TarSource
-
-        return TarSource(inputs, options)
-
-    def open_target(self, schema: pa.Schema, layout: Any, options: WriteOptions) -> Target:
-        from recshuf.formats.webdataset.sink import TarTarget
-
-        return TarTarget(schema, layout, options)
 
     def restore_decoder(self, stored: StoredInputs) -> Decoder:
         from recshuf.formats.webdataset.sink import TarDecoder

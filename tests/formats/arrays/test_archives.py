@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import recshuf
-from recshuf.errors import ConversionError, InputError, RecshufWarning, UsageError
+from recshuf.errors import ConversionError, InputError, MemoryLimitError, RecshufWarning, UsageError
 from tests.conftest import Run
 from tests.support.formats.file_suite import refused
 
@@ -205,8 +205,8 @@ def test_what_is_no_sound_archive_is_refused(tmp_path: Path) -> None:
         ([("a", first)], "array 'a': is no array of NumPy by its name"),
         ([("a.npy", first), ("a", first)], "holds two arrays 'a'"),
         ([], "holds no arrays"),
-        ([("a.npy", first[:-1])], "array 'a': holds 23 bytes, and its values take 24"),
-        ([("a.npy", first + b"x")], "array 'a': holds 25 bytes, and its values take 24"),
+        ([("a.npy", first[:-1])], "array 'a': holds 23 bytes behind its header, and its values take 24"),
+        ([("a.npy", first + b"x")], "array 'a': holds 25 bytes behind its header, and its values take 24"),
     ):
         put(path, *members)
         refuse(said)
@@ -214,5 +214,5 @@ def test_what_is_no_sound_archive_is_refused(tmp_path: Path) -> None:
 
 def test_an_array_in_fortran_s_order_fits_the_memory_or_is_refused(tmp_path: Path) -> None:
     source = save(tmp_path / "in.npz", {"a": np.zeros((4_000_000, 2), "f8", order="F")})
-    said = r"Fortran's order are read whole, which takes 64,000,000 bytes .*raise memory"
-    refused(InputError, said, source, tmp_path / "out.npz", memory="200MB")
+    said = r"whole arrays in Fortran's order, .* needs at least 276 MB of memory, .*raise memory"
+    refused(MemoryLimitError, said, source, tmp_path / "out.npz", memory="200MB")

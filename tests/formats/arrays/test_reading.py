@@ -96,8 +96,8 @@ def test_what_an_array_cannot_hold_is_named(tmp_path: Path) -> None:
 
 DAMAGE: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "empty": (lambda content: b"", "is empty"),
-    "truncated": (lambda content: content[:-1], "bytes behind its header, and 500 records take"),
-    "longer": (lambda content: content + b"x", "bytes behind its header, and 500 records take"),
+    "truncated": (lambda content: content[:-1], "bytes behind its header, and its values take"),
+    "longer": (lambda content: content + b"x", "bytes behind its header, and its values take"),
     "shape": (lambda content: content.replace(b"(500,)", b"(-50,)"), "header that is damaged"),
     "key": (lambda content: content.replace(b"'descr'", b"'dexcr'"), "header that is damaged"),
     "objects": (lambda content: content.replace(b"'<i8'", b"'|O' "), "holds Python objects"),

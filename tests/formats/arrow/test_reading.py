@@ -477,7 +477,7 @@ def test_dictionaries_beyond_an_eighth_of_the_limit_are_refused(tmp_path: Path) 
     more = write_dictionaries(tmp_path / "more.arrows", [others] * 2, 500)
     options = {"seed": 1, "workers": 1}
     with pytest.raises(
-        MemoryLimitError, match=r"more\.arrows: the dictionaries up to here hold .* MB"
+        MemoryLimitError, match=r"more\.arrows: reading dictionaries of .* MB up to here"
     ) as refused_with:
         recshuf.shuffle([*given, more], tmp_path / "out.arrow", memory="56MB", **options)
     assert recshuf.shuffle(given, tmp_path / "few.arrow", memory="56MB", **options).records == 4 * 500

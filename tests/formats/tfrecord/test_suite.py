@@ -109,9 +109,9 @@ def test_payloads_are_a_column_and_no_other_table_is_written(tmp_path: Path) -> 
     assert [json.loads(line) for line in (tmp_path / "c.jsonl").read_text().splitlines()] == objects
     assert json.loads((tmp_path / "d.json").read_text()) == objects
     for columns, said in (
-        ({"a": [1]}, "TFRecord holds one column of bytes, not 'a' of int64; choose one"),
-        ({}, "TFRecord holds one column of bytes, not none; choose one"),
-        ({"a": ["x"], "b": ["y"]}, "TFRecord holds one column of bytes, not 'a' of string, 'b' of string"),
+        ({"a": [1]}, "TFRecord holds one column of strings or bytes, not 'a' of int64; choose one"),
+        ({}, "TFRecord holds one column of strings or bytes, not none; choose one"),
+        ({"a": ["x"], "b": ["y"]}, "TFRecord holds one column of strings or bytes, not 'a' of string, 'b'"),
         ({"a": ["x", None]}, "'a': TFRecord cannot hold nulls"),
     ):
         refused(ConversionError, said, pa.table(columns), tmp_path / "d.tfrecord")

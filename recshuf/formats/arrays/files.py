@@ -1,7 +1,8 @@
-"""Archives of arrays: a record is index i of the first axis of every array.
+"""Files of NumPy, archives of them, and binary records: sources and shards.
 
-The arrays of an archive are read side by side, from their beginnings on: those that are compressed cannot be read in
-another way, and ZIP has a checksum of each array, which counts at its end. An array in Fortran's order is read whole.
+Any range of rows of a file can be read at once. The arrays of an archive are read side by side, from their beginnings on: those
+that are compressed cannot be read in another way, and ZIP has a checksum of each array, which counts at its end. An array in
+Fortran's order is read whole there.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ import shutil
 import tempfile
 import zipfile
 from collections import defaultdict
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
 from fnmatch import filter as match
 from functools import partial
+from math import prod
 from typing import IO, TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -21,36 +24,191 @@ import pyarrow as pa
 import xxhash
 
 from recshuf.errors import InputError, UsageError
-from recshuf.formats.arrays.fixed import ArraySink, ArraySource
-from recshuf.formats.arrays.layout import ArchiveLayout, Array, read_header
+from recshuf.formats.arrays import HEADER_BYTES, MAGIC
+from recshuf.formats.arrays.layout import (
+    ArchiveLayout,
+    Array,
+    ArrayDecoder,
+    FixedLayout,
+    find_binary_layout,
+    list_bytes,
+    make_header,
+    read_header,
+)
 from recshuf.formats.files import (
-    DAMAGED,
     DATASETS,
     KEEP_OTHERS,
     MOST_LISTED,
+    FileSink,
     FileTarget,
+    check_memory,
     explained,
+    fill,
     shorten,
+    write_all,
     write_flag,
 )
-from recshuf.interfaces import RowFragment, open_raw
-from recshuf.records.arrays import list_known, wrap_values
+from recshuf.interfaces import InputSummary, RowFragment, Source, open_input, open_raw
+from recshuf.records.arrays import list_known, split_path, wrap_values
 from recshuf.system.files import BehindFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
+    from io import FileIO
     from pathlib import Path
 
-    from recshuf.interfaces import Fragment, InputFile, ReadOptions, WriteOptions
+    from recshuf.formats.arrays.layout import Layout
+    from recshuf.interfaces import BatchLimits, Fragment, InputFile, ReadOptions, ValueReader, WriteOptions
 
 
+_HEAD_BYTES = 64 << 10
 _BUFFER_BYTES = 1 << 20
 _SHARE = 4
 """Share of the memory limit that arrays which are read whole may take."""
 _END, _ENCRYPTED = ".npy", 1
 _LONG = (1 << 31) - 1
 """ZIP needs longer sizes from here on, which not every reader of archives knows."""
+
+
+class ArraySource(Source):
+    """Inputs whose records all have so many bytes, in files or in archives."""
+
+    layout: Layout
+
+    def __init__(self, inputs: Sequence[tuple[InputFile, int]], layout: Layout, options: ReadOptions) -> None:
+        if not layout.row_bytes:
+            raise InputError(inputs[0][0].name, "its records have no bytes", remedy="leave it out")
+        self.layout, self.schema, self._options = layout, layout.schema, options
+        self.inputs = tuple(
+            InputSummary(file.name, file.stamp and file.stamp.size, rows, True, rows * layout.row_bytes)
+            for file, rows in inputs
+        )
+
+    def _cut(self, input_index: int, limits: BatchLimits) -> Iterator[tuple[int, int]]:
+        """Yield first row and number of rows of each fragment of an input."""
+        summary, size = self.inputs[input_index], self.layout.row_bytes
+        count = summary.record_count or 0
+        if count:
+            limits.check(size, summary.name, "row 0")
+        rows = max(1, min(limits.block_bytes, limits.record_bytes) // size)
+        for first in range(0, count, rows):
+            yield first, min(rows, count - first)
+
+    def decoder(self) -> ArrayDecoder:
+        return ArrayDecoder(self.layout)
+
+    def value_reader(self, paths: Sequence[str]) -> ValueReader:
+        from recshuf.formats.texts import TableValueReader  # imports what runs without fields do not need
+
+        layout, places = self.layout, None
+        if not isinstance(layout, FixedLayout):  # others may have no table form
+            places = sorted({layout.names.index(split_path(path, layout.names)[0]) for path in paths})
+            names, arrays = zip(
+                *((layout.names[place], layout.arrays[place]) for place in places), strict=True
+            )
+            layout = replace(layout, names=names, arrays=arrays)
+        decoder = ArrayDecoder(layout, keeps_bytes=True)
+        return TableValueReader(decoder, [one.name for one in self.inputs], paths, places)
+
+
+class FixedSource(ArraySource):
+    """All inputs of a run. The native form is one column of the bytes of a record.
+
+    Of the options, those of the format and `max_record_bytes` apply.
+    """
+
+    def __init__(self, inputs: Sequence[InputFile], options: ReadOptions) -> None:
+        self._files, self._arrays = inputs, [self._look_into(file, options) for file in inputs]
+        first, name = self._arrays[0].layout, inputs[0].name
+        counting = [_find_count(array) for array in self._arrays]
+        for file, array, counts in zip(inputs, self._arrays, counting, strict=True):
+            first.check_same(array.layout, file.name, name)
+            if first.header != array.layout.header and counts is counting[0] is None:
+                problem = f"its header differs from that of {name}, and shards have one"
+                raise InputError(file.name, problem, remedy="shuffle the files apart")
+            if (
+                counts is not None and not self.notes
+            ):  # a number that is small may count, too, and is not known to
+                problem = f"{file.name}: its header seems to count the records (byte {counts})"
+                self.notes = (f"{problem}; every shard gets the header as it is, so correct the count there",)
+        super().__init__(
+            [(file, array.rows) for file, array in zip(inputs, self._arrays, strict=True)], first, options
+        )
+
+    def _look_into(self, file: InputFile, options: ReadOptions) -> Array:
+        raise NotImplementedError
+
+    def fragments(self, input_index: int, block_bytes: int, max_record_bytes: int) -> Iterator[Fragment]:
+        file, array = self._files[input_index], self._arrays[input_index]
+        limits = self._options.limit(block_bytes, max_record_bytes)
+        for first, count in self._cut(input_index, limits):
+            yield RowFragment(file.name, first, count, partial(_read_rows, file, array, first, count), limits)
+
+    def skips_fragments(self, input_index: int) -> bool:  # noqa: ARG002 # all inputs are alike
+        return True
+
+    def reading_bytes(self, block_bytes: int) -> int:
+        copies = 2 if any(array.by_columns for array in self._arrays) else 1
+        return copies * max(block_bytes, self.layout.row_bytes)
+
+
+def _read_rows(file: InputFile, array: Array, first: int, count: int) -> pa.RecordBatch:
+    size = array.layout.row_bytes
+    items = prod(array.layout.shape) if array.by_columns else 1
+    content = np.empty((items, count * size // items), np.uint8)
+    with closing(open_input(file)) as handle:
+        for item, part in enumerate(content):
+            place = array.start + (item * array.rows + first) * (size // items)
+            fill(handle, place, part, file.name)
+    rows = array.order(content, count) if array.by_columns else content.reshape(count, size)
+    return pa.RecordBatch.from_arrays([wrap_values(rows, pa.binary(size))], schema=array.layout.schema)
+
+
+class NpySource(FixedSource):
+    """Files of NumPy."""
+
+    def _look_into(self, file: InputFile, options: ReadOptions) -> Array:  # noqa: ARG002 - the header says all
+        with io.BufferedReader(open_raw(file), _HEAD_BYTES) as stream:
+            head = stream.peek(len(MAGIC))
+            if not head.startswith(MAGIC):
+                problem = "has no header of NumPy" if head else "is empty (0 bytes), not an array of NumPy"
+                remedy = "a dump of numbers alone is read with --format binary and --dtype TYPE or --record-bytes BYTES"
+                raise InputError(file.name, problem, remedy=remedy)
+            size = stream.seek(0, io.SEEK_END)
+            stream.seek(0)
+            array = read_header(file.name, None, stream, size)
+        if array.rows < 0:
+            problem = "holds a single value, and no records along an axis"
+            raise InputError(file.name, problem, remedy="leave it out")
+        return array
+
+
+class BinarySource(FixedSource):
+    """Binary records, of which options tell the bytes."""
+
+    def _look_into(self, file: InputFile, options: ReadOptions) -> Array:
+        if file.companions:  # others beside it tell where records begin
+            problem = f"holds records of several lengths, which {file.companions[0].name} tells apart"
+            remedy = "leave out --format; without that file, records of so many bytes are shuffled"
+            raise InputError(file.name, problem, remedy=remedy)
+        layout, header_bytes = find_binary_layout(file.name, options), HEADER_BYTES.of(options)
+        with closing(open_input(file)) as handle:
+            whole, header = handle.stamp.size, handle.read_at(0, header_bytes)
+        rows, rest = divmod(whole - len(header), layout.row_bytes)
+        if len(header) < header_bytes or rest:
+            behind = f" behind a header of {header_bytes:,}" if header_bytes else ""
+            problem = f"{whole - len(header):,} bytes{behind} are no whole number of records of {layout.row_bytes:,}"
+            raise InputError(file.name, problem, remedy="check --record-bytes and --header-bytes")
+        return Array(replace(layout, header=header), rows, len(header))
+
+
+def _find_count(array: Array) -> int | None:
+    """Return where the header holds a whole number of 4 or 8 bytes that counts records, items or bytes of the file."""
+    header, size = array.layout.header, array.byte_count
+    counts = {count for count in (array.rows, *(size // width for width in (1, 2, 4, 8))) if count > 255}
+    places = range(0, len(header) - 3, 4)
+    return next((at for at in places if int.from_bytes(header[at : at + 4], "little") in counts), None)
 
 
 class _File(NamedTuple):
@@ -156,11 +314,9 @@ def _look_into(file: InputFile, options: ReadOptions, wanted: Sequence[str] = ()
         others = [name for name in arrays if name not in chosen] if KEEP_OTHERS.of(options) else []
         whole = [*others, *(name for name in chosen if arrays[name].by_columns)]
         whole_bytes = sum(arrays[name].byte_count for name in whole)
-        room = (options.memory_bytes or 1 << 63) // _SHARE
-        if whole_bytes > room:
-            problem = f"its copies and arrays in Fortran's order are read whole, which takes {whole_bytes:,} bytes of the {room:,} allowed"
-            remedy = "raise --memory, or save what numpy.ascontiguousarray gives"
-            raise InputError(file.name, problem, remedy=remedy)
+        what = "whole copies and whole arrays in Fortran's order, which may have a quarter of it,"
+        remedy = "raise --memory, or save what numpy.ascontiguousarray gives"
+        check_memory(file.name, what, _SHARE * whole_bytes, options.memory_bytes, remedy)
         content = {}
         for name in others:
             with _explained(file, name):
@@ -177,11 +333,7 @@ def _read_header(file: InputFile, name: str, archive: zipfile.ZipFile, info: zip
         remedy = "leave it out of the archive"
         raise InputError(file.name, "is no array of NumPy by its name", place=place, remedy=remedy)
     with _explained(file, name), archive.open(info) as stream:
-        array = read_header(file.name, place, stream)
-    if (byte_count := info.file_size - array.start) != array.byte_count:
-        problem = f"holds {byte_count:,} bytes, and its values take {array.byte_count:,}"
-        raise InputError(file.name, problem, place=place, remedy=DAMAGED)
-    return array
+        return read_header(file.name, place, stream, info.file_size)
 
 
 def _choose(file_name: str, arrays: Mapping[str, Array], options: ReadOptions) -> dict[str, Array]:
@@ -232,12 +384,26 @@ def _find_counting(file: _File) -> Iterator[str]:
             yield repr(name)
 
 
-def open_target(layout: ArchiveLayout, options: WriteOptions) -> FileTarget:
-    """Return the target for shards of one layout, of native records or of tables."""
-    is_packed = (options.compression or layout.compression) != "none"
-    method = zipfile.ZIP_DEFLATED if is_packed else zipfile.ZIP_STORED
-    open_sink = partial(ArchiveSink, layout=layout, method=method, level=options.compression_level)
-    return FileTarget(".npz", open_sink, 2 * _BUFFER_BYTES + sum(map(len, layout.others.values())))
+class ArraySink(FileSink):
+    """Arrays being written, each to a file, of which the header is written once more at its end."""
+
+    def __init__(self, files: ExitStack, parts: Sequence[FileIO], layout: Layout) -> None:
+        self._parts, self._arrays = parts, layout.arrays
+        self._write_headers()
+        super().__init__(files)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        for place, part in enumerate(self._parts):
+            write_all(part, list_bytes(batch, place))
+        self._count += batch.num_rows
+
+    def _complete(self) -> None:
+        self._write_headers()
+
+    def _write_headers(self) -> None:
+        for part, array in zip(self._parts, self._arrays, strict=True):
+            part.seek(0)
+            write_all(part, make_header(array, self._count))
 
 
 class ArchiveSink(ArraySink):
@@ -261,3 +427,18 @@ class ArchiveSink(ArraySink):
                 part.seek(0)
                 with archive.open(f"{name}{_END}", "w", force_zip64=is_long) as member:
                     shutil.copyfileobj(part, member, _BUFFER_BYTES)
+
+
+def open_target(layout: Layout, options: WriteOptions) -> FileTarget:
+    """Return the target for shards of one layout, of native records or of tables."""
+    if isinstance(layout, ArchiveLayout):
+        is_packed = (options.compression or layout.compression) != "none"
+        method = zipfile.ZIP_DEFLATED if is_packed else zipfile.ZIP_STORED
+        open_archive = partial(ArchiveSink, layout=layout, method=method, level=options.compression_level)
+        return FileTarget(".npz", open_archive, 2 * _BUFFER_BYTES + sum(map(len, layout.others.values())))
+
+    def open_sink(path: Path) -> ArraySink:
+        with ExitStack() as files:
+            return ArraySink(files, [files.enter_context(BehindFile(path, "xb"))], layout)
+
+    return FileTarget(".npy" if layout.is_npy else ".bin", open_sink, 1 << 20)

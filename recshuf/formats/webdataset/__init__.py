@@ -26,9 +26,9 @@ RENAME_KEYS = FormatOption(
 class TarFormat(LazyFormat):
     """Tar archives of WebDataset."""
 
-    source = "recshuf.formats.webdataset.source:TarSource"
-    target = "recshuf.formats.webdataset.sink:TarTarget"
-    layouts = ("recshuf.formats.webdataset.source:TarLayout",)
+    source = "recshuf.formats.webdataset.archives:TarSource"
+    target = "recshuf.formats.webdataset.archives:TarTarget"
+    layouts = ("recshuf.formats.webdataset.archives:TarLayout",)
     traits = Traits(
         "webdataset",
         (".tar",),
@@ -45,7 +45,7 @@ class TarFormat(LazyFormat):
         return head[_MAGIC_AT:].startswith(_MAGICS)
 
     def restore_decoder(self, stored: StoredInputs) -> Decoder:
-        from recshuf.formats.webdataset.sink import TarDecoder
+        from recshuf.formats.webdataset.cutting import TarDecoder
 
         return TarDecoder(stored.names, stored.options.schema)
 

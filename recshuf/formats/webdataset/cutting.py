@@ -19,19 +19,21 @@ from itertools import groupby, pairwise
 from operator import attrgetter
 from tarfile import GNU_FORMAT, PAX_FORMAT, HeaderError, TarError, TarFile, TarInfo
 from tempfile import SpooledTemporaryFile, gettempdir
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from zlib import adler32
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.types as pt
 import xxhash
 
-from recshuf.errors import OutputError
+from recshuf.errors import ConversionError, InputError, OutputError
 from recshuf.formats.lines.cutting import view_records
+from recshuf.interfaces import Decoder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    import pyarrow as pa
     from numpy.typing import NDArray
 
 
@@ -49,11 +51,14 @@ _REFUSED = {
 }
 _AGAIN = "write it again with GNU tar --format=gnu --dereference --hard-dereference, without --sparse"
 _SIZE_TEXT = re.compile(rb"[0-9]{1,19}\n")
+KEY = "__key__"
+_TYPES = {pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.large_binary(), pa.binary_view()}
 RUN_KEYS = 1 << 17
 HASH_BYTES = 16
 KEYS_BYTES = 6 * RUN_KEYS * HASH_BYTES
 """Memory of a run, and of sorting it."""
 _HASH = np.dtype(f"S{HASH_BYTES}")
+hash_key = xxhash.xxh3_128_digest
 _EDGES = np.array([bytes([first]) for first in range(1, 256)], _HASH)
 _RANGES = len(_EDGES) + 1
 
@@ -212,8 +217,91 @@ def rename(record: memoryview, key: bytes) -> bytes:
     return b"".join(parts)
 
 
-def hash_key(key: bytes) -> bytes:
-    return xxhash.xxh3_128_digest(key)
+class TarDecoder(Decoder):
+    """Finds the suffixes of all records, unless it is given the finished schema, and divides records into their members."""
+
+    def __init__(self, names: Sequence[str], schema: pa.Schema | None = None) -> None:
+        self._names, self._schema = names, schema
+        self._suffixes: set[str] = set()
+
+    @property
+    def schema(self) -> pa.Schema | None:
+        return self._schema
+
+    def observe(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> None:
+        for row, record in enumerate(list_records(batch.column(0)), first_row):
+            try:
+                found = {lower(one.suffix).decode() for one in list_members(record) if one.name.decode()}
+            except UnicodeDecodeError as error:
+                name, place = self._names[input_index], f"row {row}"
+                problem = f"the name {show(error.object)} is not UTF-8, and cannot become a key and a column"
+                raise InputError(name, problem, place=place, remedy="rename it") from error
+            self._suffixes.update(found)  # in one call, so that threads need no lock
+
+    def finish(self) -> pa.Schema:
+        if self._schema is None:
+            if KEY in self._suffixes:
+                problem = "is a suffix, and the name of the column of keys"
+                raise ConversionError(KEY, problem, remedy="rename those members")
+            columns = [pa.field(name, pa.large_binary()) for name in sorted(self._suffixes)]
+            self._schema = pa.schema([pa.field(KEY, pa.string(), nullable=False), *columns])
+        return self._schema
+
+    def state(self) -> Any:
+        return sorted(self._suffixes)
+
+    def merge(self, state: Any) -> None:
+        self._suffixes.update(state)
+
+    def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        schema = self.finish()
+        columns: dict[str, list[Any]] = {name: [None] * batch.num_rows for name in schema.names}
+        for row, record in enumerate(list_records(batch.column(0))):
+            for member in list_members(record):
+                columns[KEY][row] = (member.key or b"").decode()
+                # As bytes: Arrow keeps each view that it takes for ever.
+                content = bytes(record[member.data : member.data + member.size])
+                columns[lower(member.suffix).decode()][row] = content
+        arrays = [pa.array(columns[field.name], field.type) for field in schema]
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def check_schema(schema: pa.Schema) -> None:
+    """Raise `ConversionError` unless tables of a schema can be archives."""
+    if KEY not in schema.names:
+        problem = f"webdataset needs a column {KEY} of text, and one of bytes or text for each member"
+        raise ConversionError(problem, remedy="rename columns, or choose --to parquet")
+    for field in schema:
+        name, kind = field.name.encode(), field.type
+        if (kind.value_type if pt.is_dictionary(kind) else kind) not in _TYPES:
+            problem = f"members of webdataset hold bytes or text, not {kind}"
+            raise ConversionError(field.name, problem, remedy="choose --to parquet")
+        if parse_name(b"k." + name) != (b"k", lower(name)):
+            problem = "is no suffix that readers see: it has a slash or capital letters"
+            raise ConversionError(field.name, problem, remedy="rename it")
+
+
+def encode(batch: pa.RecordBatch) -> pa.LargeBinaryArray:
+    """Return the rows of a table as records: a member for each value that is not null, in the order of the columns."""
+    batch = batch.cast(pa.schema([pa.field(name, pa.large_binary()) for name in batch.schema.names]))
+    columns = {name.encode(): batch.column(name).to_pylist() for name in batch.schema.names}
+    keys, records = columns.pop(KEY.encode()), list[bytes]()
+    rows = zip(*columns.values(), strict=True) if columns else ((),) * len(keys)
+    for key, row in zip(keys, rows, strict=True):
+        parts = list[bytes | memoryview]()
+        for suffix, value in zip(columns, row, strict=True):
+            if value is None:
+                continue
+            name = b"%s.%s" % (key or b"", suffix)
+            if b"\0" in name or parse_name(name) != (key, suffix):
+                problem = f"{show(key or b'')} is no key that readers see: it is empty, has a dot in its last part, or begins with __"
+                raise ConversionError(KEY, problem, remedy="change it")
+            parts += make_member(TarInfo(), name, value)
+        if not parts:
+            problem = f"the record {show(key or b'')} has no members: all its columns are null"
+            raise ConversionError(KEY, problem, remedy="leave it out")
+        records.append(b"".join(parts))
+    return pa.array(records, pa.large_binary())
 
 
 class KeySet:

@@ -14,7 +14,7 @@ import pytest
 import recshuf
 from recshuf.errors import ConversionError, InputError, RecshufWarning, UsageError
 from recshuf.formats.webdataset import cutting
-from recshuf.formats.webdataset.sink import TarTarget
+from recshuf.formats.webdataset.archives import TarTarget
 from recshuf.run import driver
 from tests.formats.webdataset.test_suite import Sample, list_members, make_tar, read_samples, read_tar
 from tests.support.effort import mostly_slow

@@ -1,19 +1,27 @@
-"""Tar archives as a source: one thread walks the headers of an input in order, and cuts blocks of whole records."""
+"""Tar archives: one thread walks the headers of an input in order, and cuts blocks of whole records; as a table, `__key__` and bytes for each suffix.
+
+No two records of a run may have one key, as readers would take neighbours for one record.
+"""
 
 from __future__ import annotations
 
+import re
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pyarrow as pa
 
-from recshuf.errors import InputError
+from recshuf.errors import ConversionError, InputError
 from recshuf.formats.files import changed, refuse_pointer
-from recshuf.formats.lines.cutting import SCHEMA
+from recshuf.formats.lines.cutting import SCHEMA, view_records
 from recshuf.formats.lines.files import BlockReader, CutFragment, FramedCutter
-from recshuf.formats.lines.source import LineSource
+from recshuf.formats.lines.sink import LineSink, LineTarget
+from recshuf.formats.lines.source import LineLayout, LineSource
 from recshuf.formats.webdataset import RENAME_KEYS
 from recshuf.formats.webdataset.cutting import (
     BLOCK_BYTES,
@@ -21,6 +29,9 @@ from recshuf.formats.webdataset.cutting import (
     ArchiveError,
     KeySet,
     Member,
+    TarDecoder,
+    check_schema,
+    encode,
     find_key,
     group_members,
     hash_key,
@@ -30,13 +41,15 @@ from recshuf.formats.webdataset.cutting import (
     show,
     walk,
 )
+from recshuf.interfaces import InputFile, ReadOptions
 from recshuf.records.arrays import view_offsets
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from recshuf.formats.lines.cutting import Bytes, Positions, RecordLimit
-    from recshuf.interfaces import Decoder, Fragment, InputFile, ReadOptions
+    from recshuf.formats.lines.sink import Output
+    from recshuf.interfaces import Fragment, WriteOptions
 
 
 _READING_BYTES, _SEARCH_BYTES = 2 << 20, 1 << 20
@@ -44,6 +57,8 @@ _MOST_BYTES = 1 << 62
 _PLACEHOLDER = b"_"
 """Key of all records to which shards give keys."""
 _FILES_OF_RECORDS = b"csv tsv jsonl ndjson parquet arrow h5 hdf5 tfrecord tar".split()
+_END_BYTES, _MULTIPLE_BYTES = 1024, 10240
+"""Zeros at the end of an archive, and what the size of those of tar is a multiple of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,9 +149,7 @@ class TarSource(LineSource):
         # The last part is for the members that are found: of some without content, as much as a block.
         return 3 * block_bytes + window_bytes + KEYS_BYTES + _READING_BYTES + block_bytes
 
-    def decoder(self) -> Decoder:
-        from recshuf.formats.webdataset.sink import TarDecoder
-
+    def decoder(self) -> TarDecoder:
         return TarDecoder([one.name for one in self.inputs])
 
 
@@ -259,3 +272,72 @@ def _find_indexes(file: InputFile) -> Iterator[str]:
             f"{file.name}: the indexes of energon beside it (.nv-meta, .idx) do not fit the output; make new ones with energon "
             "prepare FOLDER"
         )
+
+
+class TarTarget(LineTarget):
+    """Shards of one run. They give records keys of their own if the layout says so."""
+
+    open_stream = None  # type: ignore[assignment] # keys begin with the name of the shard, and repeats are told by files
+
+    def __init__(self, schema: pa.Schema, layout: TarLayout | None, options: WriteOptions) -> None:
+        if layout is None:
+            check_schema(schema)
+        # Native records, too, are taken in parts: what is made of a large batch is never all in memory.
+        own = LineLayout(b"\n", b"", layout.compression if layout else "none")
+        super().__init__(".tar", own, options, (lambda batch: batch.column(0)) if layout else encode)
+        self.sink_type = partial(TarSink, self)  # type: ignore[assignment] # makes them
+        self.sees_all = layout is None or not layout.renames
+        self.keys, self.paths, self._layout = KeySet(), list[Path](), layout
+
+    def sink_bytes(self, threads: int) -> int:
+        return super().sink_bytes(threads) + KEYS_BYTES
+
+    def check_shards(self) -> None:
+        with closing(self.keys) as keys:
+            twice = keys.finish()
+        if twice is None:
+            return
+        inputs = self._layout.names if self._layout else ()
+        found = [*islice(_find_key([*inputs, *map(str, self.paths)], twice), 2)]
+        names = " and ".join(name for name, _ in found if name in inputs)
+        key, places = f"the key {found[0][1]}" if found else "a key", f" (in {names})" if names else ""
+        raise ConversionError(
+            f"{key} is that of several records{places}, which readers would take for one where they are neighbours",
+            remedy="give --rename-keys" if self._layout else "give each record a __key__ of its own",
+        )
+
+
+def _find_key(names: Iterable[str], twice: bytes) -> Iterator[tuple[str, str]]:
+    for name in names:
+        with suppress(InputError, OSError):  # some may not be complete, or uploaded and gone
+            found = TarSource([InputFile(name, Path(name))], ReadOptions()).find_key(0, twice)
+            if found is not None:
+                yield name, found[0]
+
+
+class TarSink(LineSink):
+    """One archive being written; keys that it makes begin with the name of the shard."""
+
+    _byte_count = 0
+
+    def __init__(self, target: TarTarget, output: Output, *others: Any) -> None:
+        super().__init__(output, *others)
+        self._target, path = target, cast("Path", output.path)
+        self._stem = re.sub(r"[^\w-]", "-", path.name.removesuffix(target.suffix), flags=re.ASCII)
+        target.keys.folder = str(path.parent)
+        target.paths.append(path)
+
+    def _write_lines(self, lines: pa.LargeBinaryArray) -> None:
+        records = list_records(lines)
+        if self._target.sees_all:
+            self._target.keys.add(hash_key(find_key(one)) for one in records)
+        else:
+            rows = enumerate(records, self._record_count)
+            made = [rename(one, f"{self._stem}_{row:09d}".encode()) for row, one in rows]
+            lines = pa.array(made, pa.large_binary())
+        super()._write_lines(lines)
+        self._byte_count += view_records(lines)[0].size
+
+    def _end(self) -> None:
+        zeros = _END_BYTES + -(self._byte_count + _END_BYTES) % _MULTIPLE_BYTES
+        self._writer.write(memoryview(bytes(zeros)))

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import shlex
 from abc import abstractmethod
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from contextlib import ExitStack, contextmanager, suppress
+from io import BufferedWriter
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from recshuf.errors import InputError, MemoryLimitError, RecshufError
 from recshuf.interfaces import Format, FormatOption, Sink, TableDecoder, Target, load_named
+from recshuf.system.files import BehindFile
 from recshuf.system.units import format_size, round_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from contextlib import ExitStack
     from io import FileIO
     from pathlib import Path
 
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from recshuf.records.conforming import MisfitError
 
 
+BUFFER_BYTES = 1 << 20
+"""Memory of the file of a `BufferedTarget`."""
 DAMAGED = "fetch or write the file again"
 _BESIDE_BYTES = 20 * 10**6
 """What a run needs at least besides what is read of a file at once."""
@@ -172,7 +175,7 @@ def write_all(file: FileIO, data: bytes | memoryview) -> None:
 
 
 class FileSink(Sink):
-    """A shard in files that stay open until it is complete. A subclass opens them, and counts its records in `_count`."""
+    """A shard in what stays open until it is complete. A subclass, or who makes it, opens that; it counts its records in `_count`."""
 
     _count = 0
 
@@ -188,16 +191,40 @@ class FileSink(Sink):
         """Write what is known at the end only."""
 
     def close(self) -> None:
+        if self._files is None:
+            return
+        try:
+            self._complete()
+        except BaseException:
+            self.abort()
+            raise
         files, self._files = self._files, None
-        if files is not None:
-            with files:
-                self._complete()
+        files.close()
 
     def abort(self) -> None:
         files, self._files = self._files, None
         if files is not None:
             with suppress(OSError, ValueError):
                 files.close()
+
+
+class BufferedTarget(Target):
+    """Opens shards that are written from their beginning to their end, each to a file or a stream."""
+
+    def __init__(self, *, drop_page_cache: bool) -> None:
+        self._drop_page_cache = drop_page_cache
+
+    @abstractmethod
+    def _open(self, stream: BinaryIO, threads: int, files: ExitStack) -> Sink:
+        """Return a sink, which has the files, and flushes the stream at its end."""
+
+    def open(self, path: Path, threads: int) -> Sink:
+        with ExitStack() as files:
+            file = BehindFile(path, "xb", drop_page_cache=self._drop_page_cache)
+            return self._open(files.enter_context(BufferedWriter(file, BUFFER_BYTES)), threads, files)
+
+    def open_stream(self, stream: BinaryIO, threads: int) -> Sink:
+        return self._open(stream, threads, ExitStack())
 
 
 class FileTarget(Target):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import TYPE_CHECKING, BinaryIO
@@ -13,20 +11,18 @@ import pyarrow as pa
 from recshuf.errors import ConversionError
 from recshuf.formats.arrow import make_documents, make_parts_document
 from recshuf.formats.arrow.census import count_dictionary_bytes
-from recshuf.formats.files import FileSink
+from recshuf.formats.files import BUFFER_BYTES, BufferedTarget, FileSink
 from recshuf.formats.parquet.types import dense_schema
-from recshuf.interfaces import RowBuffer, Target
+from recshuf.interfaces import RowBuffer
 from recshuf.records.conforming import conform, find_indices
-from recshuf.system.files import BehindFile
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
+    from contextlib import ExitStack
 
-    from recshuf.interfaces import ShardFile, Sink, WriteOptions
+    from recshuf.interfaces import ShardFile, WriteOptions
 
 
-_FILE_BUFFER_BYTES = 1 << 20
 _FILE_SUFFIXES = {".feather": True, ".ipc": True, ".arrows": False}
 """Suffixes of an output file whose readers take the file format, or streams, alone."""
 BATCH_BYTES = 8 << 20
@@ -56,7 +52,7 @@ class ArrowLayout:
     """What documents say, by their names, if all inputs are of data sets that were saved to disk."""
 
 
-class ArrowTarget(Target):
+class ArrowTarget(BufferedTarget):
     """Shards in the format and with the compression of the first input; of a conversion, files without compression.
 
     The suffix of a single file may ask for the other format.
@@ -77,7 +73,7 @@ class ArrowTarget(Target):
         self._is_file = _FILE_SUFFIXES.get(named, self._layout.is_file)
         self._codec = options.compression or self._layout.compression
         self._level = options.compression_level
-        self._drop_page_cache = options.drop_page_cache
+        super().__init__(drop_page_cache=options.drop_page_cache)
         self._make_options()
 
     @property
@@ -97,7 +93,7 @@ class ArrowTarget(Target):
 
     def sink_bytes(self, threads: int) -> int:  # noqa: ARG002 - Arrow compresses with its own
         dictionary_bytes = 2 * count_dictionary_bytes(self._dictionaries.values())
-        return _COPIES * max(self._layout.batch_bytes, BATCH_BYTES) + _FILE_BUFFER_BYTES + dictionary_bytes
+        return _COPIES * max(self._layout.batch_bytes, BATCH_BYTES) + BUFFER_BYTES + dictionary_bytes
 
     def describe(self, shards: Sequence[ShardFile]) -> Mapping[str, bytes]:
         kept = self._layout.documents
@@ -106,14 +102,8 @@ class ArrowTarget(Target):
     def describe_parts(self, names: Sequence[str]) -> Mapping[str, bytes]:
         return make_parts_document(names) if self._layout.documents else {}
 
-    def open(self, path: Path, threads: int) -> Sink:
-        with ExitStack() as files:
-            file = BehindFile(path, "xb", drop_page_cache=self._drop_page_cache)
-            stream = files.enter_context(io.BufferedWriter(file, _FILE_BUFFER_BYTES))
-            return ArrowSink(self, stream, threads, files)
-
-    def open_stream(self, stream: BinaryIO, threads: int) -> Sink:
-        return ArrowSink(self, stream, threads, ExitStack())
+    def _open(self, stream: BinaryIO, threads: int, files: ExitStack) -> ArrowSink:
+        return ArrowSink(self, stream, threads, files)
 
     def open_writer(self, stream: BinaryIO, threads: int) -> pa.ipc.RecordBatchStreamWriter:
         make = pa.ipc.new_file if self._is_file else pa.ipc.new_stream

@@ -220,10 +220,11 @@ class ArraySink(LineSink):
             self._writer.write(memoryview(_BETWEEN))
         self._writer.write(data.data[: -len(_BETWEEN)])
         self._is_empty = False
-        self._record_count += len(lines)
+        self._count += len(lines)
 
-    def _end(self) -> None:
+    def _complete(self) -> None:
         self._writer.write(memoryview(_CLOSE if self._is_empty else b"\n" + _CLOSE))
+        super()._complete()
 
 
 class ArrayTarget(LineTarget):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections import deque
-from contextlib import suppress
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
@@ -13,9 +13,9 @@ import pyarrow as pa
 
 from recshuf.errors import ConversionError
 from recshuf.formats.compression import OUTPUT_SUFFIXES, open_encoder
-from recshuf.formats.files import CHOOSE_ONE, MOST_LISTED, shorten
+from recshuf.formats.files import CHOOSE_ONE, MOST_LISTED, FileSink, shorten
 from recshuf.formats.lines.cutting import view_records
-from recshuf.interfaces import Sink, Target
+from recshuf.interfaces import Target
 from recshuf.system.files import BehindFile
 from recshuf.system.threads import Pool
 
@@ -165,22 +165,20 @@ class EncodedWriter:
             self._pool.shutdown(cancel_futures=True)
 
 
-class LineSink(Sink):
+class LineSink(FileSink):
     """One shard of lines."""
 
     def __init__(
-        self, output: Output, writer: Output | EncodedWriter, header: bytes, encode: Encode | None
+        self,
+        files: ExitStack,
+        output: Output,
+        writer: Output | EncodedWriter,
+        header: bytes,
+        encode: Encode | None,
     ) -> None:
-        self._output = output
-        self._writer = writer
-        self._encode = encode
-        self._is_open = True
-        self._record_count = 0
+        self._output, self._writer, self._encode = output, writer, encode
         self._writer.write(memoryview(header))
-
-    @property
-    def record_count(self) -> int:
-        return self._record_count
+        super().__init__(files)
 
     def write(self, batch: pa.RecordBatch) -> None:
         if self._encode is None:
@@ -195,30 +193,10 @@ class LineSink(Sink):
     def _write_lines(self, lines: pa.LargeBinaryArray) -> None:
         data, _ = view_records(lines)
         self._writer.write(data.data)
-        self._record_count += len(lines)
+        self._count += len(lines)
 
-    def close(self) -> None:
-        if not self._is_open:
-            return
-        try:
-            self._end()
-            self._writer.finish()
-        except BaseException:
-            self.abort()
-            raise
-        self._is_open = False
-        self._output.close()
-
-    def _end(self) -> None:
-        """Write what follows the last record: nothing."""
-
-    def abort(self) -> None:
-        if not self._is_open:
-            return
-        self._is_open = False
-        with suppress(OSError):  # the file is discarded
-            self._writer.stop()
-            self._output.close()
+    def _complete(self) -> None:
+        self._writer.finish()
 
 
 class LineTarget(Target):
@@ -257,11 +235,9 @@ class LineTarget(Target):
         return self._open(Output(stream, None), threads)
 
     def _open(self, output: Output, threads: int) -> LineSink:
-        encoder = open_encoder(self._compression, self._level)
-        try:
+        with ExitStack() as files:
+            files.callback(output.close)
+            encoder = open_encoder(self._compression, self._level)
             writer = output if encoder is None else EncodedWriter(output, encoder, threads)
-            return self.sink_type(output, writer, self._header, self._encode)
-        except BaseException:
-            with suppress(OSError):
-                output.close()
-            raise
+            files.callback(writer.stop)
+            return self.sink_type(files, output, writer, self._header, self._encode)

@@ -8,7 +8,7 @@ written all row groups.
 from __future__ import annotations
 
 import io
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, BinaryIO, cast
 
@@ -16,20 +16,20 @@ import pyarrow as pa
 
 from recshuf.dataclass import dataclass
 from recshuf.errors import ConversionError
+from recshuf.formats.files import BUFFER_BYTES, BufferedTarget, FileSink
 from recshuf.formats.parquet import MAGIC
 from recshuf.formats.parquet.annotations import put_marks
 from recshuf.formats.parquet.plan import SINK_FACTOR, FirstRows
 from recshuf.formats.parquet.thrift import LIST, STRUCT, ThriftReader, encode_list, encode_number
 from recshuf.formats.parquet.types import leaf_types, null_bits
-from recshuf.interfaces import RowBuffer, Sink, Target, WriteOptions
+from recshuf.interfaces import RowBuffer, WriteOptions
 from recshuf.records.arrays import has_offsets, is_bytes, view_offsets
 from recshuf.records.conforming import check_digits, conform, encode_dictionary, has_decimals
-from recshuf.system.files import BehindFile
 from recshuf.system.threads import TaskQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
+    from contextlib import ExitStack
 
     import pyarrow.parquet as pq
     from _typeshed import ReadableBuffer
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     """Fields of a struct by their numbers: None for a number, their own fields for structs."""
 
 
-_FILE_BUFFER_BYTES = 1 << 20
 _COLUMN_BYTES = 28 << 10
 """Memory of each Parquet column until it is written: 8,000 to 50,000 columns took 28 to 30 KB each, read and written."""
 _TAIL_BYTES = 8
@@ -56,7 +55,7 @@ _PLACES: Fields = {1: {3: {9: None, 11: None}}, 5: None}
 _NEXT_IS_LIST = bytes((1 << 4 | LIST,))  # the row groups follow their number of rows
 
 
-class ParquetTarget(Target):
+class ParquetTarget(BufferedTarget):
     """Shards that all follow one plan."""
 
     suffix = ".parquet"
@@ -65,6 +64,7 @@ class ParquetTarget(Target):
         self._schema = schema
         self._plan = plan
         self._options = options
+        super().__init__(drop_page_cache=options.drop_page_cache)
 
     def sink_bytes(self, threads: int) -> int:
         """Return the memory of row groups before and while they are written."""
@@ -74,15 +74,10 @@ class ParquetTarget(Target):
         if self._options.table_bytes is not None:
             groups_bytes = min(groups_bytes, int(SINK_FACTOR * self._options.table_bytes))
         columns = _COLUMN_BYTES * sum(1 for kind in self._plan.native.types for _ in leaf_types(kind))
-        return groups_bytes + columns + 2 * _FILE_BUFFER_BYTES
+        return groups_bytes + columns + 2 * BUFFER_BYTES
 
-    def open(self, path: Path, threads: int) -> Sink:
-        file = BehindFile(path, "xb", drop_page_cache=self._options.drop_page_cache)
-        stream = io.BufferedWriter(file, _FILE_BUFFER_BYTES)
-        return ParquetSink(stream, self._schema, self._plan, _count_encoders(threads))
-
-    def open_stream(self, stream: BinaryIO, threads: int) -> Sink:
-        return ParquetSink(stream, self._schema, self._plan, _count_encoders(threads), closes=False)
+    def _open(self, stream: BinaryIO, threads: int, files: ExitStack) -> ParquetSink:
+        return ParquetSink(stream, self._schema, self._plan, _count_encoders(threads), files)
 
 
 def _count_encoders(threads: int) -> int:
@@ -90,24 +85,24 @@ def _count_encoders(threads: int) -> int:
     return 1 + threads // 2
 
 
-class ParquetSink(Sink):
+class ParquetSink(FileSink):
     """One Parquet file being written, with `encoders` row groups encoded at once, each by its own thread."""
 
     def __init__(
-        self, stream: BinaryIO, schema: pa.Schema, plan: WritePlan, encoders: int, *, closes: bool = True
+        self, stream: BinaryIO, schema: pa.Schema, plan: WritePlan, encoders: int, files: ExitStack
     ) -> None:
         self._stream = stream
-        self._closes = closes
         self._plan = plan
         self._encoders = encoders
         self._tasks = TaskQueue(encoders)
+        files.callback(self._tasks.close)
         self._has_groups = False
         self._assembly = Assembly(stream, plan.annotations)
         self._first_rows = FirstRows() if plan.row_group_rows is None else None
         self._dictionaries = plan.dictionaries or []
         self._buffer = RowBuffer(schema, plan.row_group_rows or FirstRows.rows)
         self._decimals = {place for place, kind in enumerate(plan.native.types) if has_decimals(kind)}
-        self._is_open = True
+        super().__init__(files)
 
     @property
     def record_count(self) -> int:
@@ -125,33 +120,16 @@ class ParquetSink(Sink):
             del table
             self._write_group(columns)
 
-    def close(self) -> None:
-        if not self._is_open:
-            return
-        try:
-            rest = self._buffer.rest()
-            if self._first_rows is not None:
-                self._learn(self._first_rows, rest.columns)
-            # A file without rows has the schema of a row group, too.
-            if rest.num_rows or not self._has_groups:
-                self._write_group(rest.columns)
-            self._tasks.drain()
-            self._assembly.finish()
-            self._close_stream()
-        finally:
-            self.abort()
-
-    def abort(self) -> None:
-        self._is_open = False
-        self._tasks.close()
-        with suppress(OSError, ValueError):
-            self._close_stream()
-
-    def _close_stream(self) -> None:
-        if self._closes:
-            self._stream.close()
-        else:
-            self._stream.flush()
+    def _complete(self) -> None:
+        rest = self._buffer.rest()
+        if self._first_rows is not None:
+            self._learn(self._first_rows, rest.columns)
+        # A file without rows has the schema of a row group, too.
+        if rest.num_rows or not self._has_groups:
+            self._write_group(rest.columns)
+        self._tasks.drain()
+        self._assembly.finish()
+        self._stream.flush()
 
     def _learn(self, first_rows: FirstRows, columns: list[pa.ChunkedArray]) -> int:
         """Return the rows to wait for, given the first ones; the list is emptied."""

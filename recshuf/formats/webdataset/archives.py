@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from recshuf.formats.lines.cutting import Bytes, Positions, RecordLimit
-    from recshuf.formats.lines.sink import Output
     from recshuf.interfaces import Fragment, WriteOptions
 
 
@@ -320,9 +319,9 @@ class TarSink(LineSink):
 
     _byte_count = 0
 
-    def __init__(self, target: TarTarget, output: Output, *others: Any) -> None:
-        super().__init__(output, *others)
-        self._target, path = target, cast("Path", output.path)
+    def __init__(self, target: TarTarget, *others: Any) -> None:
+        super().__init__(*others)
+        self._target, path = target, cast("Path", self._output.path)
         self._stem = re.sub(r"[^\w-]", "-", path.name.removesuffix(target.suffix), flags=re.ASCII)
         target.keys.folder = str(path.parent)
         target.paths.append(path)
@@ -332,12 +331,13 @@ class TarSink(LineSink):
         if self._target.sees_all:
             self._target.keys.add(hash_key(find_key(one)) for one in records)
         else:
-            rows = enumerate(records, self._record_count)
+            rows = enumerate(records, self._count)
             made = [rename(one, f"{self._stem}_{row:09d}".encode()) for row, one in rows]
             lines = pa.array(made, pa.large_binary())
         super()._write_lines(lines)
         self._byte_count += view_records(lines)[0].size
 
-    def _end(self) -> None:
+    def _complete(self) -> None:
         zeros = _END_BYTES + -(self._byte_count + _END_BYTES) % _MULTIPLE_BYTES
         self._writer.write(memoryview(bytes(zeros)))
+        super()._complete()

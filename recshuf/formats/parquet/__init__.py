@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from recshuf.formats.files import LazyFormat
 from recshuf.interfaces import FormatOption, Traits
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from recshuf.formats.parquet.plan import ParquetLayout
-    from recshuf.interfaces import Target, WriteOptions
 
 
 MAGIC = b"PAR1"
@@ -30,6 +27,7 @@ class ParquetFormat(LazyFormat):
     """The Parquet format."""
 
     source = "recshuf.formats.parquet.source:ParquetSource"
+    target = "recshuf.formats.parquet.sink:ParquetTarget"
     layouts = ("recshuf.formats.parquet.plan:ParquetLayout", "recshuf.formats.parquet.plan:LeafStorage")
     traits = Traits(
         "parquet",
@@ -48,12 +46,6 @@ class ParquetFormat(LazyFormat):
     def recognises(self, head: bytes) -> bool:
         # Behind PARE stands the length of a module, below 16 MiB; a word of text may begin so, too.
         return head[:4] == MAGIC or (head[:4] == MAGIC_ENCRYPTED and head[7:8] == b"\0")
-
-    def open_target(self, schema: pa.Schema, layout: Any, options: WriteOptions) -> Target:
-        from recshuf.formats.parquet.plan import make_plan
-        from recshuf.formats.parquet.sink import ParquetTarget
-
-        return ParquetTarget(schema, make_plan(schema, layout, options), options)
 
     def grow_layout(self, layout: ParquetLayout) -> ParquetLayout:
         """Return the layout with indices that have room for the values of further inputs."""

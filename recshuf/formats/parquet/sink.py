@@ -19,7 +19,7 @@ from recshuf.errors import ConversionError
 from recshuf.formats.files import BUFFER_BYTES, BufferedTarget, FileSink
 from recshuf.formats.parquet import MAGIC
 from recshuf.formats.parquet.annotations import put_marks
-from recshuf.formats.parquet.plan import SINK_FACTOR, FirstRows
+from recshuf.formats.parquet.plan import SINK_FACTOR, FirstRows, make_plan
 from recshuf.formats.parquet.thrift import LIST, STRUCT, ThriftReader, encode_list, encode_number
 from recshuf.formats.parquet.types import leaf_types, null_bits
 from recshuf.interfaces import RowBuffer, WriteOptions
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
     from recshuf.formats.parquet.annotations import Marks
-    from recshuf.formats.parquet.plan import WritePlan
+    from recshuf.formats.parquet.plan import ParquetLayout, WritePlan
 
     Fields = dict[int, "Fields | None"]
     """Fields of a struct by their numbers: None for a number, their own fields for structs."""
@@ -60,9 +60,9 @@ class ParquetTarget(BufferedTarget):
 
     suffix = ".parquet"
 
-    def __init__(self, schema: pa.Schema, plan: WritePlan, options: WriteOptions) -> None:
+    def __init__(self, schema: pa.Schema, layout: ParquetLayout | None, options: WriteOptions) -> None:
         self._schema = schema
-        self._plan = plan
+        self._plan = make_plan(schema, layout, options)
         self._options = options
         super().__init__(drop_page_cache=options.drop_page_cache)
 

@@ -13,13 +13,14 @@ from recshuf.interfaces import Traits
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from recshuf.interfaces import Decoder, StoredInputs, Target, WriteOptions
+    from recshuf.interfaces import Decoder, StoredInputs
 
 
 class TextFormat(LazyFormat):
     """Text, the format of last resort: any bytes are text."""
 
     source = "recshuf.formats.text.source:TextSource"
+    target = "recshuf.formats.text.source:open_target"
     layouts = ("recshuf.formats.lines.source:LineLayout",)
     traits = Traits(
         "text",
@@ -54,11 +55,6 @@ class TextFormat(LazyFormat):
             remedy = f"give {ours}" if ours else f"leave out {theirs}"
             found, held = (f"those of {one}" if one else "single lines" for one in (theirs, ours))
             raise UsageError(f"records are {found}, and {held} in the store; {remedy}, or begin a new store")
-
-    def open_target(self, schema: pa.Schema, layout: Any, options: WriteOptions) -> Target:
-        from recshuf.formats.text.source import open_target
-
-        return open_target(self.traits.suffixes[0], schema, layout, options)
 
     def restore_decoder(self, stored: StoredInputs) -> Decoder:
         from recshuf.formats.text.source import TextDecoder

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from recshuf.interfaces import Decoder, InputFile, WriteOptions
 
 
-COLUMN = "text"
+COLUMN, SUFFIX = "text", ".txt"
 BYTES_SCHEMA = pa.schema([(COLUMN, pa.large_binary())])
 _DELIMITERS = (",", "\t", ";", "|")
 _MOST_LINES = 100
@@ -181,18 +181,16 @@ class TextSource(LineSource):
         return TextDecoder([summary.name for summary in self.inputs], self.options)
 
 
-def open_target(
-    suffix: str, schema: pa.Schema, layout: LineLayout | None, options: WriteOptions
-) -> LineTarget:
+def open_target(schema: pa.Schema, layout: LineLayout | None, options: WriteOptions) -> LineTarget:
     if layout is not None:
         if find_separator(options) not in (NEWLINE, layout.separator):  # of a store
             raise UsageError(
                 f"--separator (or -z): records keep their end, {layout.separator!r}; leave it out"
             )
-        return LineTarget(suffix, layout, options, None)
+        return LineTarget(SUFFIX, layout, options, None)
     check_values(schema, "text")
     cutter = open_cutter(ReadOptions(own=options.own))
-    return LineTarget(suffix, None, options, partial(_encode, cutter=cutter))
+    return LineTarget(SUFFIX, None, options, partial(_encode, cutter=cutter))
 
 
 def open_cutter(options: ReadOptions) -> Cutter:

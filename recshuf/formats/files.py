@@ -9,7 +9,16 @@ from io import BufferedWriter
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from recshuf.errors import InputError, MemoryLimitError, RecshufError
-from recshuf.interfaces import Format, FormatOption, Sink, TableDecoder, Target, load_named
+from recshuf.interfaces import (
+    Format,
+    FormatOption,
+    ReadOptions,
+    Sink,
+    StoredInputs,
+    TableDecoder,
+    Target,
+    load_named,
+)
 from recshuf.system.files import BehindFile
 from recshuf.system.units import format_size, round_up
 
@@ -22,15 +31,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from recshuf.interfaces import (
-        Decoder,
-        Handle,
-        InputFile,
-        ReadOptions,
-        Source,
-        StoredInputs,
-        WriteOptions,
-    )
+    from recshuf.interfaces import Decoder, Handle, InputFile, Source, WriteOptions
     from recshuf.records.conforming import MisfitError
 
 
@@ -76,6 +77,8 @@ class LazyFormat(Format):
     """Is called as `open_source`."""
     target = ""
     """Is called as `open_target`."""
+    decoder = "recshuf.formats.files:restore_tables"
+    """Is called as `restore_decoder`. Default: native batches are tables."""
 
     def open_source(self, inputs: Sequence[InputFile], options: ReadOptions) -> Source:
         source: Source = load_named(self.source)(inputs, options)
@@ -86,8 +89,18 @@ class LazyFormat(Format):
         return target
 
     def restore_decoder(self, stored: StoredInputs) -> Decoder:
-        """Return that of tables, which native batches are by default."""
-        return TableDecoder(stored.schema)
+        decoder: Decoder = load_named(self.decoder)(stored)
+        return decoder
+
+
+def stored_of(source: Source) -> StoredInputs:
+    """Return what decoders are made of, for records that are read as for those that are kept elsewhere."""
+    names = [one.name for one in source.inputs]
+    return StoredInputs(source.schema, names, lambda: source.layout, source.options or ReadOptions())
+
+
+def restore_tables(stored: StoredInputs) -> TableDecoder:
+    return TableDecoder(stored.schema)
 
 
 def refuse_pointer(name: str, head: bytes) -> None:

@@ -14,7 +14,8 @@ import pyarrow as pa
 
 from recshuf.errors import ConversionError, UsageError
 from recshuf.formats import find_package, list_names, load_format
-from recshuf.interfaces import InputSummary, Metadata, MetadataKey, ReadOptions, Source, StoredInputs
+from recshuf.formats.files import stored_of
+from recshuf.interfaces import InputSummary, Metadata, MetadataKey, ReadOptions, Source
 from recshuf.records.arrays import (
     check_path,
     dotted,
@@ -189,15 +190,10 @@ class StoredSource(Source):
         if self._problem:
             problem = f"the records of this store have no table form: {self._problem}"
             raise ConversionError("", problem, remedy="then scatter the inputs anew")
-        return self._format.restore_decoder(self._stored)
+        return self._format.restore_decoder(stored_of(self))
 
     def field_adder(self, names: Sequence[str]) -> FieldAdder | None:
-        return self._format.restore_field_adder(self._stored, names)
-
-    @property
-    def _stored(self) -> StoredInputs:
-        names = [summary.name for summary in self.inputs]
-        return StoredInputs(self.schema, names, lambda: self.layout, self.options or ReadOptions())
+        return self._format.restore_field_adder(stored_of(self), names)
 
 
 ID = "_id"

@@ -199,12 +199,12 @@ class Census:
         return _scale(file, int(file.size * ratio) - data_begin, size, count)
 
     def _count(self, data: Bytes) -> tuple[float, int]:
-        """Return the number of separators, and the end of the last one."""
-        count, end = 0.0, 0
+        """Return the number of records, and the end of the last one, which may lie behind the data: then a part of them counts."""
+        count = end = 0
         for ends in self._cutter.find_ends(data, 0):
             count += self._cutter.count_records(data, np.concatenate([[end], ends]))
             end = int(ends[-1]) if ends.size else end
-        return count, end
+        return count * min(1.0, data.size / max(1, end)), end
 
 
 @dataclass(frozen=True, slots=True)

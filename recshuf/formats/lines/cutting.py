@@ -132,8 +132,8 @@ class Cutter:
         missing_end = CRLF.removeprefix(data[-1:]) if is_crlf else self.separator
         return Header(bytes(data) + missing_end, b"", len(data))
 
-    def count_records(self, data: Bytes, offsets: Positions) -> float:  # noqa: ARG002 # for others
-        """Return how many records bytes hold, given where these begin and the last one ends; a part counts if it ends behind them."""
+    def count_records(self, data: Bytes, offsets: Positions) -> int:  # noqa: ARG002 # for others
+        """Return how many records bytes hold, given where these begin and the last one ends."""
         return offsets.size - 1
 
     def find_ends(self, data: Bytes, begin: int) -> Iterator[Positions]:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from recshuf.errors import UsageError
 from recshuf.formats.files import LazyFormat
 from recshuf.interfaces import FormatOption, Traits
-
-if TYPE_CHECKING:
-    from recshuf.interfaces import Decoder, StoredInputs
-
 
 MAGIC = b"MMIDIDX\0\0"
 CODES = {1: "uint8", 2: "int8", 3: "int16", 4: "int32", 5: "int64", 6: "float64", 7: "float32", 8: "uint16"}
@@ -35,6 +31,7 @@ class MegatronFormat(LazyFormat):
 
     source = "recshuf.formats.megatron.pairs:MegatronSource"
     target = "recshuf.formats.megatron.pairs:open_target"
+    decoder = "recshuf.formats.megatron.pairs:MegatronDecoder"
     layouts = ("recshuf.formats.megatron.pairs:MegatronLayout",)
     traits = Traits(
         "megatron",
@@ -59,11 +56,6 @@ class MegatronFormat(LazyFormat):
             )
         if first.is_plain and not other.is_plain:
             raise UsageError(f"documents have several sequences, and one each in the store; {remedy}")
-
-    def restore_decoder(self, stored: StoredInputs) -> Decoder:
-        from recshuf.formats.megatron.pairs import MegatronDecoder
-
-        return MegatronDecoder(stored.layout, stored.names)
 
 
 FORMAT = MegatronFormat()

@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from recshuf.errors import ConversionError, InputError, UsageError
-from recshuf.formats.files import CHOOSE_ONE, FileSink, FileTarget, fill, write_all
+from recshuf.formats.files import CHOOSE_ONE, FileSink, FileTarget, fill, stored_of, write_all
 from recshuf.formats.lines.cutting import view_records
 from recshuf.formats.megatron import CODES, MAGIC, TOKEN_TYPE
 from recshuf.interfaces import InputSummary, RowFragment, Source, TableDecoder, open_input
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from recshuf.interfaces import BatchLimits, Fragment, Handle, InputFile, ReadOptions, WriteOptions
+    from recshuf.interfaces import BatchLimits, Handle, InputFile, ReadOptions, StoredInputs, WriteOptions
 
 
 _DOCUMENTS, _SEQUENCES = 1 << 14, 1 << 16
@@ -175,7 +175,7 @@ class MegatronSource(Source):
         beside = self.layout.sequence_bytes * pair.sequences + self._offsets_bytes * pair.documents
         return InputSummary(pair.file.name, pair.byte_count, pair.documents, True, pair.byte_count + beside)
 
-    def fragments(self, input_index: int, block_bytes: int, max_record_bytes: int) -> Iterator[Fragment]:
+    def fragments(self, input_index: int, block_bytes: int, max_record_bytes: int) -> Iterator[RowFragment]:
         pair, limits = self._pairs[input_index], self._options.limit(block_bytes, max_record_bytes)
         with closing(open_input(pair.beside)) as handle:
             for first in range(0, pair.documents, _DOCUMENTS):
@@ -192,7 +192,7 @@ class MegatronSource(Source):
 
     def _cut(
         self, pair: Pair, handle: Handle, first: int, ends: NDArray[Any], limits: BatchLimits
-    ) -> Iterator[Fragment]:
+    ) -> Iterator[RowFragment]:
         start, edges = int(ends[0]), ends - ends[0]
         count = int(edges[-1])
         lengths, pointers, modes = (
@@ -234,7 +234,7 @@ class MegatronSource(Source):
         return 2 * block_bytes + _INDEX_BYTES
 
     def decoder(self) -> MegatronDecoder:
-        return MegatronDecoder(self.layout, [one.name for one in self.inputs])
+        return MegatronDecoder(stored_of(self))
 
 
 def wrap_documents(parts: list[tuple[NDArray[Any], NDArray[Any]]], schema: pa.Schema) -> pa.RecordBatch:
@@ -266,8 +266,9 @@ def _check_same(first: Pair, pair: Pair) -> None:
 class MegatronDecoder(TableDecoder):
     """Decodes the documents of one layout."""
 
-    def __init__(self, layout: MegatronLayout, names: Sequence[str]) -> None:
-        self._names, self._is_plain = names, layout.is_plain
+    def __init__(self, stored: StoredInputs) -> None:
+        layout: MegatronLayout = stored.layout
+        self._names, self._is_plain = stored.names, layout.is_plain
         dtypes = {"tokens": layout.dtype}
         dtypes |= {} if layout.is_plain else {"lengths": LENGTH}
         dtypes |= {"modes": MODE} if layout.has_modes else {}

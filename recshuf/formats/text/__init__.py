@@ -13,14 +13,13 @@ from recshuf.interfaces import Traits
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from recshuf.interfaces import Decoder, StoredInputs
-
 
 class TextFormat(LazyFormat):
     """Text, the format of last resort: any bytes are text."""
 
     source = "recshuf.formats.text.source:TextSource"
     target = "recshuf.formats.text.source:open_target"
+    decoder = "recshuf.formats.text.source:TextDecoder"
     layouts = ("recshuf.formats.lines.source:LineLayout",)
     traits = Traits(
         "text",
@@ -55,11 +54,6 @@ class TextFormat(LazyFormat):
             remedy = f"give {ours}" if ours else f"leave out {theirs}"
             found, held = (f"those of {one}" if one else "single lines" for one in (theirs, ours))
             raise UsageError(f"records are {found}, and {held} in the store; {remedy}, or begin a new store")
-
-    def restore_decoder(self, stored: StoredInputs) -> Decoder:
-        from recshuf.formats.text.source import TextDecoder
-
-        return TextDecoder(stored.names, stored.options)
 
 
 FORMAT = TextFormat()

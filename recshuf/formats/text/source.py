@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from recshuf.errors import ConversionError, InputError, UsageError
+from recshuf.formats.files import stored_of
 from recshuf.formats.lines import (
     NEWLINE,
     RECORD_LINES,
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 
     from recshuf.formats.compression.readers import ByteReader
     from recshuf.formats.lines.cutting import Bytes, Header, Positions
-    from recshuf.interfaces import Decoder, InputFile, WriteOptions
+    from recshuf.interfaces import Decoder, InputFile, StoredInputs, WriteOptions
 
 
 COLUMN, SUFFIX = "text", ".txt"
@@ -61,8 +62,8 @@ _HEAD_BYTES = 1 << 16
 class TextDecoder(TableDecoder):
     """Turns lines into the column ``text``: UTF-8 strings, or bytes if the schema says so."""
 
-    def __init__(self, names: Sequence[str], options: ReadOptions) -> None:
-        self._names = names
+    def __init__(self, stored: StoredInputs) -> None:
+        self._names, options = stored.names, stored.options
         self._separator = find_separator(options)
         self._header_lines = count_header_lines(options)
         self._has_several_lines = has_several_lines(options)
@@ -178,7 +179,7 @@ class TextSource(LineSource):
         super().__init__(files, options, TextCutter(options) if is_open else open_cutter(options))
 
     def decoder(self) -> Decoder:
-        return TextDecoder([summary.name for summary in self.inputs], self.options)
+        return TextDecoder(stored_of(self))
 
 
 def open_target(schema: pa.Schema, layout: LineLayout | None, options: WriteOptions) -> LineTarget:

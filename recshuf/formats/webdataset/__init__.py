@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from recshuf.formats.compression import COMPRESSIONS
 from recshuf.formats.files import LazyFormat
 from recshuf.interfaces import FormatOption, Traits
-
-if TYPE_CHECKING:
-    from recshuf.interfaces import Decoder, StoredInputs
-
 
 _MAGICS, _MAGIC_AT = (b"ustar\0", b"ustar  \0"), 257
 _COMPARED = "compare records without keys. Default: with keys."
@@ -28,6 +22,7 @@ class TarFormat(LazyFormat):
 
     source = "recshuf.formats.webdataset.archives:TarSource"
     target = "recshuf.formats.webdataset.archives:TarTarget"
+    decoder = "recshuf.formats.webdataset.cutting:TarDecoder"
     layouts = ("recshuf.formats.webdataset.archives:TarLayout",)
     traits = Traits(
         "webdataset",
@@ -43,11 +38,6 @@ class TarFormat(LazyFormat):
 
     def recognises(self, head: bytes) -> bool:
         return head[_MAGIC_AT:].startswith(_MAGICS)
-
-    def restore_decoder(self, stored: StoredInputs) -> Decoder:
-        from recshuf.formats.webdataset.cutting import TarDecoder
-
-        return TarDecoder(stored.names, stored.options.schema)
 
 
 FORMAT = TarFormat()

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from recshuf.errors import ConversionError, InputError
-from recshuf.formats.files import changed, refuse_pointer
+from recshuf.formats.files import changed, refuse_pointer, stored_of
 from recshuf.formats.lines.cutting import SCHEMA, view_records
 from recshuf.formats.lines.files import BlockReader, CutFragment, FramedCutter
 from recshuf.formats.lines.sink import LineSink, LineTarget
@@ -91,10 +91,6 @@ class TarCutter(FramedCutter):
         self.notes += [] if self.notes else _find_notes(self._name, members)
         yield np.array([min(group[-1].end, _MOST_BYTES) for group in group_members(members)], np.int64)
 
-    def count_records(self, data: Bytes, offsets: Positions) -> float:
-        count, end = offsets.size - 1, int(offsets[-1])
-        return count if end <= data.size else count * data.size / end
-
     def is_record(self, rest: Bytes) -> bool:  # noqa: ARG002 - they are zeros
         return False
 
@@ -149,7 +145,7 @@ class TarSource(LineSource):
         return 3 * block_bytes + window_bytes + KEYS_BYTES + _READING_BYTES + block_bytes
 
     def decoder(self) -> TarDecoder:
-        return TarDecoder([one.name for one in self.inputs])
+        return TarDecoder(stored_of(self))
 
 
 class TarFragment(CutFragment):

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from recshuf.interfaces import StoredInputs
+
 
 BLOCK_BYTES = 512
 _KEY, _META = re.compile(rb"^((?:.*/|)[^.]+)[.]([^/]*)$"), re.compile(rb"__[^/]*__($|/)")
@@ -218,10 +220,10 @@ def rename(record: memoryview, key: bytes) -> bytes:
 
 
 class TarDecoder(Decoder):
-    """Finds the suffixes of all records, unless it is given the finished schema, and divides records into their members."""
+    """Finds the suffixes of all records, unless the finished schema is kept with them, and divides records into their members."""
 
-    def __init__(self, names: Sequence[str], schema: pa.Schema | None = None) -> None:
-        self._names, self._schema = names, schema
+    def __init__(self, stored: StoredInputs) -> None:
+        self._names, self._schema = stored.names, stored.options.schema
         self._suffixes: set[str] = set()
 
     @property

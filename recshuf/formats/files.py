@@ -77,8 +77,8 @@ class LazyFormat(Format):
     """Is called as `open_source`."""
     target = ""
     """Is called as `open_target`."""
-    decoder = "recshuf.formats.files:restore_tables"
-    """Is called as `restore_decoder`. Default: native batches are tables."""
+    decoder = ""
+    """Is called as `restore_decoder`; empty if native batches are tables."""
 
     def open_source(self, inputs: Sequence[InputFile], options: ReadOptions) -> Source:
         source: Source = load_named(self.source)(inputs, options)
@@ -89,6 +89,8 @@ class LazyFormat(Format):
         return target
 
     def restore_decoder(self, stored: StoredInputs) -> Decoder:
+        if not self.decoder:
+            return TableDecoder(stored.schema)
         decoder: Decoder = load_named(self.decoder)(stored)
         return decoder
 
@@ -97,10 +99,6 @@ def stored_of(source: Source) -> StoredInputs:
     """Return what decoders are made of, for records that are read as for those that are kept elsewhere."""
     names = [one.name for one in source.inputs]
     return StoredInputs(source.schema, names, lambda: source.layout, source.options or ReadOptions())
-
-
-def restore_tables(stored: StoredInputs) -> TableDecoder:
-    return TableDecoder(stored.schema)
 
 
 def refuse_pointer(name: str, head: bytes) -> None:

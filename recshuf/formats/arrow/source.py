@@ -37,6 +37,7 @@ from recshuf.records.batch import concat_batches
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from recshuf.formats.parquet.metadata import RangeIndex
     from recshuf.interfaces import BatchLimits, Decoder, Fragment, InputFile, Metadata, ReadOptions
 
 
@@ -64,7 +65,10 @@ class ArrowSource(Source):
         for file in self._files:
             _check_types([field for field in file.schema if field.name in names], file.file.name)
             places = columns_of(union, file.schema, file.file.name, [])
-            self._columns.append([places[pick] for pick in picks])
+            # The index of pandas is the last column, and not stored.
+            stored = len(file.schema) - (file.range_index is not None)
+            origins = [file.range_index if place == stored else place for place in places]
+            self._columns.append([origins[pick] for pick in picks])
         columns = [numbered[pick] for pick in picks]
         declared, dictionaries, lost = _unite_dictionaries(declared, columns, known)
         self.notes = tuple(filter(None, [self.metadata.differences, *lost, *map(_tell_plain, self._files)]))
@@ -112,7 +116,7 @@ class ArrowSource(Source):
                 # Few bytes of a batch may stand for many.
                 before = count_bytes_before(held, np.arange(len(held) + 1))
                 fitting = max(1, int(np.searchsorted(before, byte_count - size, "right")) - 1)
-                parts.append(_conform(held.slice(0, fitting), rows, file, self.schema, columns))
+                parts.append(conform_batch(held.slice(0, fitting), self.schema, columns, rows))
                 if fitting < len(batch):
                     break
                 rows, size = rows + len(parts[-1]), size + count_bytes(parts[-1])
@@ -141,7 +145,7 @@ class ArrowSource(Source):
 def _read_parts(
     file: ArrowFile,
     schema: pa.Schema,
-    columns: Sequence[int | None],
+    columns: Sequence[int | RangeIndex | None],
     limits: BatchLimits,
     first_row: int,
     parts: Sequence[pa.RecordBatch],
@@ -164,17 +168,9 @@ def _read_parts(
         for pieces in joined:
             ready = []
             for piece in pieces:
-                ready.append(_conform(piece, row, file, schema, columns))
+                ready.append(conform_batch(piece, schema, columns, row))
                 row += piece.num_rows
             yield concat_batches(ready)
-
-
-def _conform(
-    stored: pa.RecordBatch, first_row: int, file: ArrowFile, schema: pa.Schema, columns: Sequence[int | None]
-) -> pa.RecordBatch:
-    """Return rows in the native schema, of which an input has each column at a place, or lacks it."""
-    origins = [file.range_index if column == stored.num_columns else column for column in columns]
-    return conform_batch(stored, schema, origins, first_row)
 
 
 def _count_held(batch: pa.RecordBatch, file: ArrowFile) -> int:

@@ -51,8 +51,7 @@ class _ArrayFormat(LazyFormat):
     layouts = ("recshuf.formats.arrays.layout:FixedLayout", "recshuf.formats.arrays.layout:ArchiveLayout")
 
     def open_target(self, schema: pa.Schema, layout: Any, options: WriteOptions) -> Target:
-        from recshuf.formats.arrays.files import open_target
-        from recshuf.formats.arrays.layout import find_layout
+        from recshuf.formats.arrays.layout import find_layout, open_target
 
         return open_target(layout or find_layout(schema, self.traits.name), options)
 
@@ -71,7 +70,7 @@ class _ArrayFormat(LazyFormat):
 class NpyFormat(_ArrayFormat):
     """NumPy's format of one array; records lie along its first axis."""
 
-    source = "recshuf.formats.arrays.files:NpySource"
+    source = "recshuf.formats.arrays.source:NpySource"
     traits = Traits(
         "npy", (".npy",), libraries=("numpy",), has_columns=False, adds_columns=False, content_rank=3
     )
@@ -83,7 +82,7 @@ class NpyFormat(_ArrayFormat):
 class BinaryFormat(_ArrayFormat):
     """Records of `--record-bytes` behind a header of `--header-bytes`."""
 
-    source = "recshuf.formats.arrays.files:BinarySource"
+    source = "recshuf.formats.arrays.source:BinarySource"
     traits = Traits(
         "binary",
         (".bin",),
@@ -100,7 +99,7 @@ class BinaryFormat(_ArrayFormat):
 class NpzFormat(_ArrayFormat):
     """Archives of arrays; records lie along the first axis of all of them."""
 
-    source = "recshuf.formats.arrays.files:ArchiveSource"
+    source = "recshuf.formats.arrays.source:ArchiveSource"
     traits = Traits(
         "npz",
         (".npz",),

@@ -1,4 +1,4 @@
-"""What records of arrays are: their layouts, headers and table form.
+"""What records of arrays are, and how they are written: their layouts, headers, table form and shards.
 
 A table has a column of items, or of lists of them, axis in axis; the members of a structured array are columns, and so are
 the arrays of an archive. Headers of NumPy: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
@@ -7,11 +7,15 @@ the arrays of an archive. Headers of NumPy: https://numpy.org/doc/stable/referen
 from __future__ import annotations
 
 import io
+import shutil
 import struct
+import tempfile
 import warnings
+import zipfile
 from ast import literal_eval
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import IO, TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -20,20 +24,37 @@ import pyarrow as pa
 
 from recshuf.errors import ConversionError, InputError, UsageError
 from recshuf.formats.arrays import DTYPE, MAGIC, RECORD_BYTES, RECORD_SHAPE
-from recshuf.formats.files import CHOOSE_ONE, DAMAGED, explained
+from recshuf.formats.files import (
+    BUFFER_BYTES,
+    CHOOSE_ONE,
+    DAMAGED,
+    FileSink,
+    FileTarget,
+    explained,
+    write_all,
+)
 from recshuf.interfaces import TableDecoder
 from recshuf.records.arrays import dtype_of, view_bytes, wrap_values
+from recshuf.system.files import BehindFile
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from io import FileIO
+    from pathlib import Path
+
     from numpy.typing import NDArray
 
-    from recshuf.interfaces import ReadOptions
+    from recshuf.interfaces import ReadOptions, WriteOptions
 
 
 COLUMN = "value"
 _MOST_HEADER_BYTES = 16 << 20
 _ALIGNMENT = 64
 _MOST_ROWS_DIGITS = 19
+END = ".npy"
+"""Of the names of arrays in an archive."""
+_LONG = (1 << 31) - 1
+"""ZIP needs longer sizes from here on, which not every reader of archives knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,3 +310,63 @@ def list_bytes(batch: pa.RecordBatch, place: int) -> memoryview:
         array = array.flatten()
     # A truth value takes a byte there.
     return view_bytes(array.cast(pa.uint8()) if pa.types.is_boolean(array.type) else array).data
+
+
+class ArraySink(FileSink):
+    """Arrays being written, each to a file, of which the header is written once more at its end."""
+
+    def __init__(self, files: ExitStack, parts: Sequence[FileIO], layout: Layout) -> None:
+        self._parts, self._arrays = parts, layout.arrays
+        self._write_headers()
+        super().__init__(files)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        for place, part in enumerate(self._parts):
+            write_all(part, list_bytes(batch, place))
+        self._count += batch.num_rows
+
+    def _complete(self) -> None:
+        self._write_headers()
+
+    def _write_headers(self) -> None:
+        for part, array in zip(self._parts, self._arrays, strict=True):
+            part.seek(0)
+            write_all(part, make_header(array, self._count))
+
+
+class ArchiveSink(ArraySink):
+    """One archive being written. As an array stands in it as a whole, each is written to a file without a name first."""
+
+    def __init__(self, path: Path, layout: ArchiveLayout, method: int, level: int | None) -> None:
+        self._layout, self._method, self._level = layout, method, level
+        with ExitStack() as files:
+            self._file = files.enter_context(BehindFile(path, "xb"))
+            parts = [
+                files.enter_context(tempfile.TemporaryFile("w+b", 0, dir=path.parent)) for _ in layout.arrays
+            ]
+            super().__init__(files, parts, layout)
+
+    def _complete(self) -> None:
+        super()._complete()
+        copies = zip(self._layout.others, map(io.BytesIO, self._layout.others.values()), strict=True)
+        with zipfile.ZipFile(self._file, "w", self._method, compresslevel=self._level) as archive:
+            for name, part in (*zip(self._layout.names, self._parts, strict=True), *copies):
+                is_long = part.seek(0, io.SEEK_END) >= _LONG
+                part.seek(0)
+                with archive.open(f"{name}{END}", "w", force_zip64=is_long) as member:
+                    shutil.copyfileobj(part, member, BUFFER_BYTES)
+
+
+def open_target(layout: Layout, options: WriteOptions) -> FileTarget:
+    """Return the target for shards of one layout, of native records or of tables."""
+    if isinstance(layout, ArchiveLayout):
+        is_packed = (options.compression or layout.compression) != "none"
+        method = zipfile.ZIP_DEFLATED if is_packed else zipfile.ZIP_STORED
+        open_archive = partial(ArchiveSink, layout=layout, method=method, level=options.compression_level)
+        return FileTarget(".npz", open_archive, 2 * BUFFER_BYTES + sum(map(len, layout.others.values())))
+
+    def open_sink(path: Path) -> ArraySink:
+        with ExitStack() as files:
+            return ArraySink(files, [files.enter_context(BehindFile(path, "xb"))], layout)
+
+    return FileTarget(".npy" if layout.is_npy else ".bin", open_sink, 1 << 20)

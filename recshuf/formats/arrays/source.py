@@ -1,4 +1,4 @@
-"""Files of NumPy, archives of them, and binary records: sources and shards.
+"""Files of NumPy, archives of them, and binary records as sources.
 
 Any range of rows of a file can be read at once. The arrays of an archive are read side by side, from their beginnings on: those
 that are compressed cannot be read in another way, and ZIP has a checksum of each array, which counts at its end. An array in
@@ -8,8 +8,6 @@ Fortran's order is read whole there.
 from __future__ import annotations
 
 import io
-import shutil
-import tempfile
 import zipfile
 from collections import defaultdict
 from contextlib import ExitStack, closing, contextmanager
@@ -26,49 +24,40 @@ import xxhash
 from recshuf.errors import InputError, UsageError
 from recshuf.formats.arrays import HEADER_BYTES, MAGIC
 from recshuf.formats.arrays.layout import (
+    END,
     ArchiveLayout,
     Array,
     ArrayDecoder,
     FixedLayout,
     find_binary_layout,
-    list_bytes,
-    make_header,
     read_header,
 )
 from recshuf.formats.files import (
+    BUFFER_BYTES,
     DATASETS,
     KEEP_OTHERS,
     MOST_LISTED,
-    FileSink,
-    FileTarget,
     check_memory,
     explained,
     fill,
     shorten,
-    write_all,
     write_flag,
 )
 from recshuf.interfaces import InputSummary, RowFragment, Source, open_input, open_raw
 from recshuf.records.arrays import list_known, split_path, wrap_values
-from recshuf.system.files import BehindFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
-    from io import FileIO
-    from pathlib import Path
 
     from recshuf.formats.arrays.layout import Layout
-    from recshuf.interfaces import BatchLimits, Fragment, InputFile, ReadOptions, ValueReader, WriteOptions
+    from recshuf.interfaces import BatchLimits, Fragment, InputFile, ReadOptions, ValueReader
 
 
 _HEAD_BYTES = 64 << 10
-_BUFFER_BYTES = 1 << 20
 _SHARE = 4
 """Share of the memory limit that arrays which are read whole may take."""
-_END, _ENCRYPTED = ".npy", 1
-_LONG = (1 << 31) - 1
-"""ZIP needs longer sizes from here on, which not every reader of archives knows."""
+_ENCRYPTED = 1
 
 
 class ArraySource(Source):
@@ -279,7 +268,7 @@ def _explained(file: InputFile, name: str | None = None) -> AbstractContextManag
 def _opened(file: InputFile) -> Iterator[zipfile.ZipFile]:
     with (
         _explained(file),
-        io.BufferedReader(open_raw(file), _BUFFER_BYTES) as raw,
+        io.BufferedReader(open_raw(file), BUFFER_BYTES) as raw,
         zipfile.ZipFile(raw) as archive,
     ):
         yield archive
@@ -290,7 +279,7 @@ def _open_array(
 ) -> IO[bytes]:
     """Return the rows of an array in C's order; the last ones bring the checksum."""
     with _explained(file, name):
-        stream = cleanup.enter_context(archive.open(name + _END))
+        stream = cleanup.enter_context(archive.open(name + END))
         stream.read(array.start)
         if not array.by_columns:
             return stream
@@ -303,7 +292,7 @@ def _look_into(file: InputFile, options: ReadOptions, wanted: Sequence[str] = ()
     arrays: dict[str, Array] = {}
     with _opened(file) as archive:
         for info in archive.infolist():
-            name = info.filename.removesuffix(_END)
+            name = info.filename.removesuffix(END)
             if name in arrays:  # NumPy would read the last one
                 raise InputError(file.name, f"holds two arrays {name!r}", remedy="write it again with one")
             arrays[name] = _read_header(file, name, archive, info)
@@ -320,8 +309,8 @@ def _look_into(file: InputFile, options: ReadOptions, wanted: Sequence[str] = ()
         content = {}
         for name in others:
             with _explained(file, name):
-                content[name] = archive.read(name + _END)
-        is_packed = any(archive.getinfo(name + _END).compress_type for name in chosen)
+                content[name] = archive.read(name + END)
+        is_packed = any(archive.getinfo(name + END).compress_type for name in chosen)
     return _File(file, chosen, is_packed, content, whole_bytes)
 
 
@@ -382,63 +371,3 @@ def _find_counting(file: _File) -> Iterator[str]:
         values = np.load(io.BytesIO(content), allow_pickle=False)
         if values.dtype.kind in "iu" and values.size > 1 and values.min() >= 0 and values.max() < file.rows:
             yield repr(name)
-
-
-class ArraySink(FileSink):
-    """Arrays being written, each to a file, of which the header is written once more at its end."""
-
-    def __init__(self, files: ExitStack, parts: Sequence[FileIO], layout: Layout) -> None:
-        self._parts, self._arrays = parts, layout.arrays
-        self._write_headers()
-        super().__init__(files)
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        for place, part in enumerate(self._parts):
-            write_all(part, list_bytes(batch, place))
-        self._count += batch.num_rows
-
-    def _complete(self) -> None:
-        self._write_headers()
-
-    def _write_headers(self) -> None:
-        for part, array in zip(self._parts, self._arrays, strict=True):
-            part.seek(0)
-            write_all(part, make_header(array, self._count))
-
-
-class ArchiveSink(ArraySink):
-    """One archive being written. As an array stands in it as a whole, each is written to a file without a name first."""
-
-    def __init__(self, path: Path, layout: ArchiveLayout, method: int, level: int | None) -> None:
-        self._layout, self._method, self._level = layout, method, level
-        with ExitStack() as files:
-            self._file = files.enter_context(BehindFile(path, "xb"))
-            parts = [
-                files.enter_context(tempfile.TemporaryFile("w+b", 0, dir=path.parent)) for _ in layout.arrays
-            ]
-            super().__init__(files, parts, layout)
-
-    def _complete(self) -> None:
-        super()._complete()
-        copies = zip(self._layout.others, map(io.BytesIO, self._layout.others.values()), strict=True)
-        with zipfile.ZipFile(self._file, "w", self._method, compresslevel=self._level) as archive:
-            for name, part in (*zip(self._layout.names, self._parts, strict=True), *copies):
-                is_long = part.seek(0, io.SEEK_END) >= _LONG
-                part.seek(0)
-                with archive.open(f"{name}{_END}", "w", force_zip64=is_long) as member:
-                    shutil.copyfileobj(part, member, _BUFFER_BYTES)
-
-
-def open_target(layout: Layout, options: WriteOptions) -> FileTarget:
-    """Return the target for shards of one layout, of native records or of tables."""
-    if isinstance(layout, ArchiveLayout):
-        is_packed = (options.compression or layout.compression) != "none"
-        method = zipfile.ZIP_DEFLATED if is_packed else zipfile.ZIP_STORED
-        open_archive = partial(ArchiveSink, layout=layout, method=method, level=options.compression_level)
-        return FileTarget(".npz", open_archive, 2 * _BUFFER_BYTES + sum(map(len, layout.others.values())))
-
-    def open_sink(path: Path) -> ArraySink:
-        with ExitStack() as files:
-            return ArraySink(files, [files.enter_context(BehindFile(path, "xb"))], layout)
-
-    return FileTarget(".npy" if layout.is_npy else ".bin", open_sink, 1 << 20)

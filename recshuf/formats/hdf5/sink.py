@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import io
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ import numpy as np
 from h5py import h5d
 
 from recshuf.dataclass import dataclass
+from recshuf.formats.files import FileSink
 from recshuf.formats.hdf5.columns import Column, open_dataset, read_column, select_rows
 from recshuf.formats.hdf5.contents import reading
 from recshuf.formats.hdf5.filters import Pipeline, find_pipeline
@@ -186,7 +187,7 @@ class _StepCutter:
         return pieces
 
 
-class Hdf5Sink(Sink):
+class Hdf5Sink(FileSink):
     """One HDF5 shard being written, in a new file; an encoder turns table form into native batches."""
 
     def __init__(
@@ -196,18 +197,16 @@ class Hdf5Sink(Sink):
         self._encoder = encoder
         variable = [i for i, each in enumerate(plan.datasets) if each.column.kind is not Kind.FIXED]
         self._cutter = _StepCutter(variable, plan.step_rows, VARIABLE_STEP_BYTES)
-        self._record_count = 0
-        self._path = path
-        self._shard: ShardFile | None = ShardFile(path, image)
-        self._file: h5py.File | None = None
-        self._tasks = TaskQueue(threads)
-        self._writers: list[RowWriter] = []
-        try:
+        self._path, self._shard, self._tasks = path, ShardFile(path, image), TaskQueue(threads)
+        with ExitStack() as files:
+            files.callback(self._shard.close)
             self._file = h5py.File(self._shard, "r+")
-            self._writers += [self._make_writer(self._file, each) for each in plan.datasets]
-        except BaseException:
-            self.abort()
-            raise
+            files.callback(_discard, self._file)
+            files.callback(self._shard.pretend)
+            files.callback(self._tasks.close)
+            self._writers = [self._make_writer(self._file, each) for each in plan.datasets]
+            files.callback(self._writers.clear)
+            super().__init__(files)
 
     def _make_writer(self, file: h5py.File, plan: DatasetPlan) -> RowWriter:
         cache_bytes = 0 if plan.pipeline else self._plan.waiting_bytes(plan)
@@ -222,50 +221,34 @@ class Hdf5Sink(Sink):
         group = file[plan.pointers.path].parent if plan.points else None
         return ListWriter(writer, plan.stored.row_bytes, pointers, group)
 
-    @property
-    def record_count(self) -> int:
-        return self._record_count
-
     def write(self, batch: pa.RecordBatch) -> None:
         """Append records; they reach the file in steps of fixed size."""
         native = batch if self._encoder is None else self._encoder.encode(batch)
         for pieces in self._cutter.add(native):
             self._write_step(pieces)
 
-    def close(self) -> None:
-        if self._shard is None or self._file is None:
-            return
-        try:
-            self._write_step(self._cutter.rest())
-            with _writing(self._shard, self._path):
-                for writer in self._writers:
-                    writer.finish()
-                self._tasks.drain()
-            self._record_count = min(writer.row_count for writer in self._writers)
-            self._writers = []
-            with _writing(self._shard, self._path):
-                self._file.close()
-        finally:
-            self.abort()
-
-    def abort(self) -> None:
-        shard, file, self._shard, self._file = self._shard, self._file, None, None
-        self._tasks.close()
-        self._writers = []
-        if shard is None:
-            return
-        shard.pretend()
-        with suppress(Exception):  # an abort must not hide the error that led to it
-            if file is not None:
-                file.close()
-        shard.close()
+    def _complete(self) -> None:
+        self._write_step(self._cutter.rest())
+        with _writing(self._shard, self._path):
+            for writer in self._writers:
+                writer.finish()
+            self._tasks.drain()
+        self._count = min(writer.row_count for writer in self._writers)
+        self._writers.clear()
+        with _writing(self._shard, self._path):
+            self._file.close()
 
     def _write_step(self, pieces: list[pa.RecordBatch]) -> None:
-        if not pieces or self._shard is None:
+        if not pieces:
             return
         for index, (writer, each) in enumerate(zip(self._writers, self._plan.datasets, strict=True)):
             with _writing(self._shard, self._path, f"dataset {each.column.name!r}: "):
                 writer.append([piece.column(index) for piece in pieces])
+
+
+def _discard(file: h5py.File) -> None:
+    with suppress(Exception):  # an abort must not hide the error that led to it
+        file.close()
 
 
 @contextmanager

@@ -169,16 +169,10 @@ class LineSink(FileSink):
     """One shard of lines."""
 
     def __init__(
-        self,
-        files: ExitStack,
-        output: Output,
-        writer: Output | EncodedWriter,
-        header: bytes,
-        encode: Encode | None,
+        self, files: ExitStack, output: Output, writer: Output | EncodedWriter, encode: Encode | None
     ) -> None:
-        self._output, self._writer, self._encode = output, writer, encode
-        self._writer.write(memoryview(header))
         super().__init__(files)
+        self._output, self._writer, self._encode = output, writer, encode
 
     def write(self, batch: pa.RecordBatch) -> None:
         if self._encode is None:
@@ -240,4 +234,5 @@ class LineTarget(Target):
             encoder = open_encoder(self._compression, self._level)
             writer = output if encoder is None else EncodedWriter(output, encoder, threads)
             files.callback(writer.stop)
-            return self.sink_type(files, output, writer, self._header, self._encode)
+            writer.write(memoryview(self._header))
+            return self.sink_type(files, output, writer, self._encode)

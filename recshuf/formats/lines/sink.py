@@ -157,7 +157,6 @@ class EncodedWriter:
             self._write_encoded()
         self._output.write(memoryview(self._encoder.end()))
         self._output.finish()
-        self.stop()
 
     def stop(self) -> None:
         """Stop the threads and drop the pieces not written yet."""

@@ -101,8 +101,10 @@ def stored_of(source: Source) -> StoredInputs:
     return StoredInputs(source.schema, names, lambda: source.layout, source.options or ReadOptions())
 
 
-def refuse_pointer(name: str, head: bytes) -> None:
-    """Refuse an input that begins like a pointer: what it points to was not fetched."""
+def refuse_pointer(name: str, head: bytes, kind: str = "") -> None:
+    """Refuse an input that begins like a pointer: what it points to was not fetched. So is an empty one, of a kind that none is of."""
+    if kind and not head:
+        raise InputError(name, f"is empty (0 bytes), not {kind}")
     for begin, (what, command) in _POINTERS.items():
         if head.startswith(begin):
             raise InputError(

@@ -173,8 +173,6 @@ def _begins_frame(head: bytes) -> bool:
 class FrameCutter(FramedCutter):
     """Finds the frames of an input, and estimates their number."""
 
-    head_bytes = HEAD_BYTES
-
     def recognise_compression(self, head: bytes) -> str:
         # A zlib stream begins with a number that is a multiple of 31; its first byte may be that of a length.
         if head[:1] == b"\x78" and not int.from_bytes(head[:2], "big") % 31 and not _begins_frame(head):

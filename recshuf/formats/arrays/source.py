@@ -37,9 +37,11 @@ from recshuf.formats.files import (
     DATASETS,
     KEEP_OTHERS,
     MOST_LISTED,
+    POINTER_BYTES,
     check_memory,
     explained,
     fill,
+    refuse_pointer,
     shorten,
     write_flag,
 )
@@ -159,11 +161,11 @@ class NpySource(FixedSource):
 
     def _look_into(self, file: InputFile, options: ReadOptions) -> Array:  # noqa: ARG002 - the header says all
         with io.BufferedReader(open_raw(file), _HEAD_BYTES) as stream:
-            head = stream.peek(len(MAGIC))
+            head = stream.peek(POINTER_BYTES)
+            refuse_pointer(file.name, head, "an array of NumPy")
             if not head.startswith(MAGIC):
-                problem = "has no header of NumPy" if head else "is empty (0 bytes), not an array of NumPy"
                 remedy = "a dump of numbers alone is read with --format binary and --dtype TYPE or --record-bytes BYTES"
-                raise InputError(file.name, problem, remedy=remedy)
+                raise InputError(file.name, "has no header of NumPy", remedy=remedy)
             size = stream.seek(0, io.SEEK_END)
             stream.seek(0)
             array = read_header(file.name, None, stream, size)
@@ -183,6 +185,7 @@ class BinarySource(FixedSource):
             raise InputError(file.name, problem, remedy=remedy)
         layout, header_bytes = find_binary_layout(file.name, options), HEADER_BYTES.of(options)
         with closing(open_input(file)) as handle:
+            refuse_pointer(file.name, handle.read_at(0, POINTER_BYTES))
             whole, header = handle.stamp.size, handle.read_at(0, header_bytes)
         rows, rest = divmod(whole - len(header), layout.row_bytes)
         if len(header) < header_bytes or rest:
@@ -266,12 +269,10 @@ def _explained(file: InputFile, name: str | None = None) -> AbstractContextManag
 
 @contextmanager
 def _opened(file: InputFile) -> Iterator[zipfile.ZipFile]:
-    with (
-        _explained(file),
-        io.BufferedReader(open_raw(file), BUFFER_BYTES) as raw,
-        zipfile.ZipFile(raw) as archive,
-    ):
-        yield archive
+    with _explained(file), io.BufferedReader(open_raw(file), BUFFER_BYTES) as raw:
+        refuse_pointer(file.name, raw.peek(POINTER_BYTES))
+        with zipfile.ZipFile(raw) as archive:
+            yield archive
 
 
 def _open_array(

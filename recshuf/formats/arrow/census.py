@@ -18,7 +18,7 @@ import pyarrow.types as pt
 
 from recshuf.errors import InputError
 from recshuf.formats.arrow import MAGIC, MAGIC_FEATHER
-from recshuf.formats.files import DAMAGED, check_memory, explained
+from recshuf.formats.files import DAMAGED, POINTER_BYTES, check_memory, explained, refuse_pointer
 from recshuf.formats.parquet.metadata import settle
 from recshuf.formats.parquet.types import dense_schema, dense_type, leaf_types
 from recshuf.interfaces import InputSummary, open_raw
@@ -195,12 +195,11 @@ def has_dictionary(kind: pa.DataType) -> bool:
 
 def _is_file_format(file: InputFile) -> bool:
     """Tell whether a file is in the file format, else in that of streams; one of neither is refused."""
-    head = read_head(file, 8)
+    head = read_head(file, POINTER_BYTES)
+    refuse_pointer(file.name, head, "an Arrow file")
     if head.startswith(MAGIC_FEATHER):
         remedy = "read it with pyarrow.feather.read_table, and write it again"
         raise InputError(file.name, "is Feather version 1, which is another format", remedy=remedy)
-    if not head:
-        raise InputError(file.name, "is empty (0 bytes), not an Arrow file")
     return head.startswith(MAGIC)
 
 

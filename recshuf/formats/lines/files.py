@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 import numpy as np
 
 from recshuf.errors import InputError
-from recshuf.formats.files import changed
+from recshuf.formats.files import changed, refuse_pointer
 from recshuf.formats.files import fill as fill_from
 from recshuf.formats.lines.cutting import (
     MOST_END_BYTES,
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 
 _GROWTH_PART = 4
+_HEAD_BYTES = 512
 
 
 class LineFile(NamedTuple):
@@ -158,21 +159,22 @@ class FramedCutter(Cutter):
     has_header = True
     has_places = False
     counts_anywhere = False
-    head_bytes = 0
-    """Bytes of the beginning, if there are so many, that `check_head` is given."""
+    kind = ""
+    """What an input is, for messages, if none of them is empty."""
 
     def __init__(self, options: ReadOptions) -> None:
         # The beginning tells more than what foreign content looks like.
         super().__init__(replace(options, refuses_foreign=False))
 
     def take_header(self, name: str, reader: ByteReader, *, is_compressed: bool) -> Header:  # noqa: ARG002
-        view = memoryview(bytearray(self.head_bytes))
+        view = memoryview(bytearray(_HEAD_BYTES))
         head = bytes(view[: fill(reader, view)])
+        refuse_pointer(name, head, self.kind)
         self.check_head(name, head)
         return Header(b"" if head else None, head, 0)
 
     def check_head(self, name: str, head: bytes) -> None:
-        """Raise `InputError` unless an input of the format begins so."""
+        """Raise `InputError` unless an input of the format begins so; given are 512 bytes, if there are so many."""
         raise NotImplementedError
 
 

@@ -102,11 +102,9 @@ def check_magic(name: str, stream: BinaryIO) -> int:
         raise InputError(name, _KEYLESS, remedy="decrypt it first")
     if tail == MAGIC and size >= 12:
         return size
-    if size == 0:
-        raise InputError(name, "is empty (0 bytes), not a Parquet file")
     stream.seek(0)
     head = stream.read(POINTER_BYTES)
-    refuse_pointer(name, head)
+    refuse_pointer(name, head, "a Parquet file")
     if head.startswith(MAGIC):
         raise InputError(name, "is cut off: a Parquet file ends with PAR1", remedy=DAMAGED)
     packed = explain_packed(name, head, "Parquet")

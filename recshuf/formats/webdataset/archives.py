@@ -17,14 +17,13 @@ import numpy as np
 import pyarrow as pa
 
 from recshuf.errors import ConversionError, InputError
-from recshuf.formats.files import changed, refuse_pointer, stored_of
+from recshuf.formats.files import changed, stored_of
 from recshuf.formats.lines.cutting import SCHEMA, view_records
 from recshuf.formats.lines.files import BlockReader, CutFragment, FramedCutter
 from recshuf.formats.lines.sink import LineSink, LineTarget
 from recshuf.formats.lines.source import LineLayout, LineSource
 from recshuf.formats.webdataset import RENAME_KEYS
 from recshuf.formats.webdataset.cutting import (
-    BLOCK_BYTES,
     KEYS_BYTES,
     ArchiveError,
     KeySet,
@@ -74,14 +73,11 @@ class TarLayout:
 class TarCutter(FramedCutter):
     """Estimates the records of an input, and notes what of the first ones may be mistaken."""
 
-    head_bytes = BLOCK_BYTES
+    kind = "a tar archive"
     _name = ""
 
-    def check_head(self, name: str, head: bytes) -> None:
+    def check_head(self, name: str, head: bytes) -> None:  # noqa: ARG002 - as reading will say
         self._name = name
-        if not head:
-            raise InputError(name, "is empty (0 bytes), not a tar archive")
-        refuse_pointer(name, head)
 
     def find_ends(self, data: Bytes, begin: int) -> Iterator[Positions]:
         """Yield where records end; the last one may do so behind `data`."""

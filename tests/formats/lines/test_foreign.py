@@ -247,6 +247,7 @@ def test_a_name_is_enough_and_may_be_that_of_an_output(tmp_path: Path, suffix: s
 
 
 SUFFIXES = ["", ".jsonl", ".csv", ".txt", ".json", ".parquet", ".h5", ".jsonl.gz", ".csv.zst", ".xyz"]
+SUFFIXES += [".arrow", ".npy", ".npz", ".tfrecord", ".tar"]
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:%s\nsize 12345\n" % (b"4d" * 32)
 
 

@@ -6,6 +6,7 @@ when a name, a suffix or content is of none of recshuf's own formats, and for li
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
 from functools import cache
 from importlib import import_module
@@ -337,17 +338,14 @@ def look_into(file: InputFile, size: int) -> tuple[bytes, bool]:
 
 def is_one_line(file: InputFile) -> bool:
     """Tell whether a file without compression has no second line, for which it is read up to that."""
-    handle = open_input(file)
     place = 0
-    try:
+    with closing(open_input(file)) as handle:
         while block := handle.read_at(place, _BLOCK_BYTES):
             place += len(block)
             end = block.find(b"\n")
             if end >= 0:
                 return not block[end:].strip() and not handle.read_at(place, _HEAD_BYTES).strip()
-        return True
-    finally:
-        handle.close()
+    return True
 
 
 def look_into_stdin(file: InputFile) -> tuple[InputFile, str | None]:

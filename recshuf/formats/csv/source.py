@@ -6,6 +6,7 @@ quoted field is open at the end of the input.
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -303,28 +304,23 @@ def _find_ranges(
                 raise limit.exceeded(begin)
         return file.size
 
-    try:
+    with closing(handle):
         while begin < file.size:
             end = min(begin + block_bytes, file.size)
             if end < file.size:
                 end = cutter.scanner.find_cut(read, begin, end) or find_next_end(begin)
             yield begin, end
             begin = end
-    finally:
-        handle.close()
 
 
 def _refuse_unclosed(lines: LineInput, position: int) -> InputError:
     """Return the error for the record at this byte, counting the lines before it."""
     buffer = np.empty(_STEP_BYTES, np.uint8)
-    reader = lines.open()
     line, left = 1, position
-    try:
+    with closing(lines.open()) as reader:
         while left and (count := reader.readinto(buffer.data[:left])):
             line += _count_lines(buffer[:count])
             left -= count
-    finally:
-        reader.close()
     return _unclosed_error(lines.name, line)
 
 

@@ -109,10 +109,8 @@ class Census:
         handle = open_input(file)
         if (stream := handle.take_stream()) is not None:
             return self._look_at_stream(file.name, stream, owned=True)
-        try:
+        with closing(handle):
             head = handle.read_at(0, POINTER_BYTES)
-        finally:
-            handle.close()
         if self._refuses_foreign:
             refuse_pointer(file.name, head)
         check_suffix(file.name, file.suffix)

@@ -6,6 +6,7 @@ decompresses and takes blocks in order; any thread cuts their batches.
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
@@ -64,13 +65,10 @@ class LineFile(NamedTuple):
 
     def read_into(self, into: Bytes, position: int, *, drop_page_cache: bool = False) -> None:
         """Open the file and fill `into` from byte `position` on."""
-        handle = self.open()
-        try:
+        with closing(self.open()) as handle:
             fill_from(handle, position, into, self.name)
             if drop_page_cache:
                 handle.drop_pages(position, into.size)
-        finally:
-            handle.close()
 
     def read_lines(self, begin: int, end: int, cutter: Cutter) -> Bytes:
         data = np.empty(end - begin + MOST_END_BYTES, np.uint8)

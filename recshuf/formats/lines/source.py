@@ -13,6 +13,7 @@ at `begin`. Separators have one byte: with longer ones, the starts of records de
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -155,15 +156,12 @@ class LineSource(Source):
     def _blocks(
         self, lines: LineInput, block_bytes: int, limit: RecordLimit, window_bytes: int
     ) -> Iterator[Fragment]:
-        reader = lines.open()
-        try:
+        with closing(lines.open()) as reader:
             reader.limit_window(window_bytes)
             if lines.file:
                 skip_bytes(reader, lines.data_begin)
             blocks = self.reader_type(reader, lines, self._cutter, limit, block_bytes)
             yield from blocks.read(count_batch_records(block_bytes))
-        finally:
-            reader.close()
 
     def reading_bytes(self, block_bytes: int) -> int:
         # A block, its rest for the next block, and the ends of its records twice: in pieces and joined.
@@ -233,16 +231,13 @@ class RangeFragment(Fragment):
 
     def _find_record_end(self, begin: int) -> int:
         """Return the end of a record, searched in small pieces before memory for the record is taken."""
-        handle = self._file.open()
-        try:
+        with closing(self._file.open()) as handle:
             for at in range(self._end, self._file.size, _SEARCH_BYTES):
                 place = handle.read_at(at, _SEARCH_BYTES).find(self._separator)
                 if place >= 0:
                     return at + place + 1
                 if at - begin > self._limit.max_bytes:
                     raise self._limit.exceeded(begin)
-        finally:
-            handle.close()
         return self._file.size
 
 

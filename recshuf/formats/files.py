@@ -181,10 +181,10 @@ def changed(name: str) -> InputError:
     return InputError(name, "changed while it was read", remedy="run again when nobody writes to it")
 
 
-def write_all(file: FileIO, data: bytes | memoryview) -> None:
+def write_all(file: FileIO | BinaryIO, data: bytes | bytearray | memoryview) -> None:
     view = memoryview(data)
     while view:
-        view = view[file.write(view) :]
+        view = view[file.write(view) or 0 :]
 
 
 class FileSink(Sink):

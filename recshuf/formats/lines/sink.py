@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from recshuf.errors import ConversionError
 from recshuf.formats.compression import OUTPUT_SUFFIXES, open_encoder
-from recshuf.formats.files import CHOOSE_ONE, MOST_LISTED, FileSink, shorten
+from recshuf.formats.files import CHOOSE_ONE, MOST_LISTED, FileSink, shorten, write_all
 from recshuf.formats.lines.cutting import view_records
 from recshuf.interfaces import Target
 from recshuf.system.files import BehindFile
@@ -71,7 +71,7 @@ class Output:
         self._byte_count += len(view)
         if len(view) >= _GATHERED_BYTES:
             self._flush()
-            self._append(view)
+            write_all(self._stream, view)
             return
         self._gathered += view
         if len(self._gathered) >= _GATHERED_BYTES:
@@ -79,11 +79,7 @@ class Output:
 
     def _flush(self) -> None:
         gathered, self._gathered = self._gathered, bytearray()
-        self._append(memoryview(gathered))
-
-    def _append(self, view: memoryview) -> None:
-        while view:
-            view = view[self._stream.write(view) or 0 :]
+        write_all(self._stream, gathered)
 
     def finish(self) -> None:
         """Write what is gathered, and check that a file has as many bytes as were written: no other process wrote to it."""

@@ -323,9 +323,9 @@ class TableSource(Source):
     """
 
     def __init__(self, known: Format, inputs: Sequence[InputFile], options: ReadOptions) -> None:
-        from recshuf.formats.arrow.source import unite
         from recshuf.formats.parquet.source import make_layout
         from recshuf.formats.parquet.types import dense_schema
+        from recshuf.formats.parquet.union import unite
 
         kinds = [
             [index for index, file in enumerate(inputs) if bool(file.table) is held] for held in (True, False)

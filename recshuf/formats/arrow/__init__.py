@@ -147,9 +147,9 @@ def make_parts_document(names: Sequence[str]) -> dict[str, bytes]:
 class ArrowFormat(LazyFormat):
     """The Arrow format."""
 
-    source = "recshuf.formats.arrow.source:ArrowSource"
-    target = "recshuf.formats.arrow.sink:ArrowTarget"
-    layouts = ("recshuf.formats.arrow.sink:ArrowLayout",)
+    source = "recshuf.formats.arrow.files:ArrowSource"
+    target = "recshuf.formats.arrow.files:ArrowTarget"
+    layouts = ("recshuf.formats.arrow.files:ArrowLayout",)
     traits = Traits(
         "arrow",
         (".arrow", ".feather", ".ipc", ".arrows"),

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 
 from recshuf.errors import InputError, UsageError
+from recshuf.formats.metadata import MetadataUnion
 from recshuf.formats.parquet.annotations import merge_marks, name_type, with_marks
-from recshuf.formats.parquet.metadata import RangeIndex, merge
+from recshuf.formats.parquet.metadata import RangeIndex, adopt, merge, read_metadata, settle_copies
 from recshuf.formats.parquet.types import dense_type, is_extension
 from recshuf.records.arrays import is_list_view, is_variable_list, list_known, split_path, storage_of
 from recshuf.records.conforming import conform, with_value_field
@@ -19,7 +20,7 @@ from recshuf.records.conforming import conform, with_value_field
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from recshuf.interfaces import ReadOptions
+    from recshuf.interfaces import InputSummary, Metadata, ReadOptions
 
 
 _UNITS = ("s", "ms", "us", "ns")
@@ -168,6 +169,27 @@ def pick_columns(schema: pa.Schema, options: ReadOptions, added: Collection[str]
     chosen = [names[pick] if isinstance(pick, int) else pick for pick in picks]
     wanted, _ = split_path(options.field, chosen)
     return [pick for pick, name in zip(picks, chosen, strict=True) if name == wanted]
+
+
+def unite(
+    inputs: Sequence[InputSummary], schemas: Sequence[pa.Schema], options: ReadOptions
+) -> tuple[pa.Schema, list[int], pa.Schema, Metadata]:
+    """Return the union of the schemas of inputs, its columns that options choose, and the schema of these, with all that is said.
+
+    What inputs say of the records and the first one does not, is in the schema, too.
+    """
+    union = SchemaUnion(options)
+    said = MetadataUnion(is_lenient=options.first_metadata)
+    for index, (summary, schema) in enumerate(zip(inputs, schemas, strict=True)):
+        union.add(schema, summary.name)
+        if options.field is None and (summary.record_count != 0 or not index):
+            values, columns = read_metadata(schema, options.columns), frozenset(schema.names)
+            said.add(index, summary.name, values, columns=columns, origin=schema)
+    picks = cast("list[int]", pick_columns(union.schema, options))  # no column is added
+    chosen = pa.schema([union.schema.field(pick) for pick in picks])
+    declared = settle_copies(union.schema.metadata, schemas[0], chosen)
+    metadata, taken = said.merge()
+    return union.schema, picks, adopt(declared, taken), metadata
 
 
 def _merge_columns(left: pa.Field, right: pa.Field, owner: str, name: str, *, widens: bool) -> pa.Field:

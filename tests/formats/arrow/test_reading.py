@@ -96,7 +96,7 @@ def test_values_of_many_short_batches_are_looked_up_together(
         calls["find"] += 1
         return conforming.find_indices(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("recshuf.formats.arrow.sink.find_indices", find_indices)
+    monkeypatch.setattr("recshuf.formats.arrow.files.find_indices", find_indices)
     recshuf.shuffle(tmp_path / "in.arrow", tmp_path / "out.arrow", seed=4)
     found = read(tmp_path / "out.arrow")
     assert found.schema.equals(table.schema)
@@ -278,7 +278,7 @@ def test_each_batch_of_the_first_rows_is_measured_once(monkeypatch: pytest.Monke
 
     table = pa.concat_tables([pa.table({"n": [at, at]}) for at in range(50)])
     source = FORMAT.open_source([InputFile("table", None, table=name_table(table, 0).table)], ReadOptions())
-    monkeypatch.setattr("recshuf.formats.arrow.source.count_bytes", count)
+    monkeypatch.setattr("recshuf.formats.arrow.files.count_bytes", count)
     assert len(source.find_head(0, 1000, 1 << 30)) == 100
     assert measured == [2] * 50
 
@@ -288,8 +288,8 @@ def test_a_batch_that_is_written_is_of_the_bytes_of_its_views(
 ) -> None:
     """In a file, many rows may share them, and the first ones may be short."""
     most = 1 << 16
-    monkeypatch.setattr("recshuf.formats.arrow.sink.BATCH_BYTES", most)
-    monkeypatch.setattr("recshuf.formats.arrow.sink._FIRST_ROWS", 32)
+    monkeypatch.setattr("recshuf.formats.arrow.files.BATCH_BYTES", most)
+    monkeypatch.setattr("recshuf.formats.arrow.files._FIRST_ROWS", 32)
     short, word = pa.array(["x"] * 3000, pa.string_view()), pa.array(["y" * 1000], pa.string_view())
     _, places, values = word.buffers()
     views = pa.py_buffer(places[:16].to_pybytes() * 3000)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import stat
 from abc import abstractmethod
 from contextlib import ExitStack, contextmanager, suppress
 from io import BufferedWriter
@@ -112,6 +113,18 @@ def refuse_pointer(name: str, head: bytes, kind: str = "") -> None:
                 f"is a pointer of {what}, and not the file that it stands for",
                 remedy=f"fetch that with {command} in its repository",
             )
+
+
+def check_regular(file: InputFile, kind: str) -> None:
+    """Refuse a stream, as files of a kind have places, and pipes and devices, which could block forever."""
+    remedy = "save it to a file first"
+    if file.is_stream:
+        raise InputError(file.name, f"is a stream, and {kind} is read from files", remedy=remedy)
+    if file.path and file.stamp is None:
+        with suppress(OSError):  # as opening it will say
+            mode = file.path.stat().st_mode
+            if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+                raise InputError(file.name, f"is not a regular file, which {kind} needs", remedy=remedy)
 
 
 def shorten(names: Sequence[str], count: int | None = None, most: int = _MOST_SHOWN) -> str:

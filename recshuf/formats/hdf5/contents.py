@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from math import prod
@@ -18,7 +17,7 @@ from h5py._objects import phil
 
 from recshuf.errors import InputError, RecshufError, UnavailableInputError
 from recshuf.formats.compression import explain_packed
-from recshuf.formats.files import POINTER_BYTES, refuse_pointer
+from recshuf.formats.files import POINTER_BYTES, check_regular, refuse_pointer
 from recshuf.formats.hdf5 import SIGNATURE, list_places
 from recshuf.formats.hdf5.columns import check_access
 from recshuf.formats.hdf5.guards import IndexStream, check_chunks, check_small_file
@@ -105,19 +104,13 @@ class reading:  # noqa: N801 - called like the functions of contextlib
 
 def open_file(input_file: InputFile, stream: type[ObjectStream] = ObjectStream) -> h5py.File:
     name = input_file.name
-    if input_file.is_stream:
-        raise InputError(name, "HDF5 cannot be read from a stream", remedy="save it to a file first")
+    check_regular(input_file, "HDF5")
     if input_file.path is None:
         raw = stream(cast("ObjectHandle", opener_of(input_file).open()))
         _check_signature(name, raw)
         with reading(name):
             return ObjectHdf5(raw)
     try:
-        mode = input_file.path.stat().st_mode
-        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
-            raise InputError(
-                name, "is not a regular file, which HDF5 needs", remedy="save it to a file first"
-            )
         with input_file.path.open("rb") as file:
             _check_signature(name, file)
     except OSError as error:

@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from recshuf.errors import ConversionError, InputError, UsageError
-from recshuf.formats.files import CHOOSE_ONE, FileSink, FileTarget, fill, stored_of, write_all
+from recshuf.formats.files import CHOOSE_ONE, FileSink, FileTarget, check_regular, fill, stored_of, write_all
 from recshuf.formats.lines.cutting import view_records
 from recshuf.formats.megatron import CODES, MAGIC, TOKEN_TYPE
 from recshuf.interfaces import InputSummary, RowFragment, Source, TableDecoder, open_input
@@ -81,9 +81,7 @@ class Pair:
     """A `.bin` with its index, once the beginning of this was read."""
 
     def __init__(self, file: InputFile) -> None:
-        if file.is_stream:
-            problem = "is a stream, and a data set of Megatron is two files"
-            raise InputError(file.name, problem, remedy="give their path")
+        check_regular(file, "Megatron")
         self.file, path = file, file.path
         with closing(open_input(file)) as handle:
             self.byte_count = handle.stamp.size

@@ -13,9 +13,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from recshuf.dataclass import dataclass
-from recshuf.errors import InputError, RecshufError, UsageError
+from recshuf.errors import InputError, RecshufError
 from recshuf.formats.compression import explain_packed
-from recshuf.formats.files import DAMAGED, POINTER_BYTES, check_memory, explain_misfit, refuse_pointer
+from recshuf.formats.files import (
+    DAMAGED,
+    POINTER_BYTES,
+    check_memory,
+    check_regular,
+    explain_misfit,
+    refuse_pointer,
+)
 from recshuf.formats.parquet import MAGIC, MAGIC_ENCRYPTED
 from recshuf.formats.parquet.annotations import INT96, read_schema
 from recshuf.formats.parquet.metadata import settle
@@ -45,18 +52,6 @@ _PAGE_BYTES = 1 << 20
 _PAGE_VALUES = 1024
 _MOST_COLUMNS = 100_000  # each takes some 0.3 ms and 10 KB, and a file of a few MB could claim any number
 _MOST_ROWS = 1 << 56
-
-
-def check_kind(file: InputFile) -> None:
-    """Refuse a stream, as the footer is at the end of a file, and pipes and devices, which could block forever."""
-    if file.is_stream:
-        raise UsageError(f"{file.name}: Parquet cannot be read from a stream; give the path of a file")
-    path = file.path if file.stamp is None else None
-    with explained(file.name):
-        is_odd = path is not None and path.exists() and not (path.is_file() or path.is_dir())
-    if is_odd:
-        problem = "is not a regular file, which Parquet needs"
-        raise InputError(file.name, problem, remedy="save it to a file first")
 
 
 @contextmanager
@@ -310,7 +305,7 @@ def open_footer(
 
     The default unit of INT96 times is microseconds if Spark wrote the file, which has no finer ones; else nanoseconds.
     """
-    check_kind(input_file)
+    check_regular(input_file, "Parquet")
     name = input_file.name
     with explained(name), cast("BinaryIO", opener_of(input_file).open_raw()) as stream:
         file_bytes = check_magic(name, stream)

@@ -174,7 +174,7 @@ def make_checksum(body: Bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """The filters of the chunks of a dataset: byte shuffle, compression and checksums, each optional."""
+    """The filters of the chunks of a dataset: byte shuffle, compression and checksums, each optional, in any order."""
 
     codes: tuple[int, ...]
     """The filters in the order in which they are applied."""
@@ -191,6 +191,11 @@ class Pipeline:
     @property
     def compresses(self) -> bool:
         return not _COMPRESSIONS.isdisjoint(self.codes)
+
+    @property
+    def can_encode(self) -> bool:
+        """Whether a byte shuffle comes first, if there is one, so that it gets whole elements."""
+        return h5z.FILTER_SHUFFLE not in self.codes[1:]
 
     def encode(self, chunk: NDArray[np.uint8]) -> tuple[int, Bytes]:
         """Return the filter mask and the stored bytes of a whole chunk, contiguous bytes in any shape.
@@ -228,6 +233,8 @@ class Pipeline:
                     )
                 if make_checksum(plain) != checksum:
                     return None
+            elif code == h5z.FILTER_SHUFFLE and place:
+                plain = _unshuffle(plain, self.item_bytes)
             elif code != h5z.FILTER_SHUFFLE:
                 size = self.chunk_bytes + CHECKSUM_BYTES * codes[:place].count(h5z.FILTER_FLETCHER32)
                 unpacked = _DECODERS[code](plain, size)
@@ -238,20 +245,19 @@ class Pipeline:
         if len(flat) != self.chunk_bytes:
             amount = f"{len(flat)} bytes" if len(flat) < self.chunk_bytes else "more"
             raise ValueError(f"a chunk of {self.chunk_bytes} bytes inflates to {amount}")
-        if h5z.FILTER_SHUFFLE in codes:
+        if codes[:1] == [h5z.FILTER_SHUFFLE]:
             return np.moveaxis(flat.reshape(self.item_bytes, *self.chunk), 0, -1)
         return flat.reshape(*self.chunk, self.item_bytes)
 
 
 def find_pipeline(dataset: h5d.DatasetID, item_bytes: int) -> Pipeline | None:
-    """Return the filters of a chunked dataset; None if any filter or its order is not supported here."""
+    """Return the filters of a chunked dataset; None if any filter is not supported here, or two compress."""
     chunk = find_chunk(dataset)
     if chunk is None:
         return None
     filters = list_filters(dataset.get_create_plist())
     codes = tuple(code for code, _, _, _ in filters)
-    is_doubled = len(set(codes)) < len(codes) or len(_COMPRESSIONS.intersection(codes)) > 1
-    if is_doubled or h5z.FILTER_SHUFFLE in codes[1:]:
+    if sum(code in _COMPRESSIONS for code in codes) > 1:  # what lies between them has no known size
         return None
     if not all(_is_usual(code, values, item_bytes) for code, _, values, _ in filters):
         return None
@@ -274,6 +280,13 @@ def _is_usual(code: int, values: tuple[int, ...], item_bytes: int) -> bool:
 
 def _find_level(values: tuple[int, ...]) -> int:
     return values[0] if values else _USUAL_ZSTD
+
+
+def _unshuffle(stored: Bytes, item_bytes: int) -> bytes:
+    """Return shuffled bytes in their order. Those behind the last whole item are in theirs."""
+    whole = len(stored) - len(stored) % item_bytes
+    planes = np.frombuffer(stored, np.uint8, whole).reshape(item_bytes, -1)
+    return b"".join((planes.T.tobytes(), memoryview(stored)[whole:]))
 
 
 def _inflate(stored: Bytes, size: int) -> Bytes | None:

@@ -134,6 +134,7 @@ def _plan_dataset(file: h5py.File, name: str, pointers: Storage | None, source: 
         pipeline = None
         if column.kind is Kind.FIXED and column.row_bytes:
             pipeline = find_pipeline(dataset, column.tid.get_size())
+            pipeline = pipeline if pipeline and pipeline.can_encode else None
         fill = _read_fill(dataset, column) if pipeline else b""
         native = column if pointers is None else column.lists
         return DatasetPlan(native, column, pointers, chunk_rows, pipeline, fill)

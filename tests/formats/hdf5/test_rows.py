@@ -231,6 +231,8 @@ def create_filtered(file: h5py.File, codes: list[int]) -> h5d.DatasetID:
     "codes",
     [
         [h5z.FILTER_FLETCHER32, h5z.FILTER_SHUFFLE],
+        [h5z.FILTER_FLETCHER32, h5z.FILTER_SHUFFLE, h5z.FILTER_DEFLATE],  # of PyTables
+        [h5z.FILTER_DEFLATE, h5z.FILTER_SHUFFLE],
         [h5z.FILTER_DEFLATE, h5z.FILTER_DEFLATE],
         [h5z.FILTER_FLETCHER32, h5z.FILTER_DEFLATE, h5z.FILTER_FLETCHER32],
         [h5z.FILTER_DEFLATE, h5z.FILTER_LZF],

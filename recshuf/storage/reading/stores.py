@@ -43,6 +43,7 @@ _ENDPOINTS = {"gs": "base_url", "az": "endpoint"}
 """Option of obstore for the URL of the server."""
 _PROVIDER = "External AWS credential provider: "
 """What obstore says before the error of boto3."""
+_SLASH = "an object has it with a slash at an end"
 _SLASH_REMEDY = "leave out a slash, or rename the object"
 _KEY_REMEDY = "rename the object, or give a prefix that it does not lie below"
 
@@ -73,14 +74,15 @@ class ObstoreStore:
             raise error from None
 
     def list(self, prefix: str) -> list[Entry]:
-        import obstore
+        return self._leave_out_markers(self._list_all(prefix), prefix.removesuffix("/"))
 
-        folder = prefix.removesuffix("/")
+    def _list_all(self, prefix: str) -> Listing:
+        import obstore
 
         def read() -> list[Entry]:
             entries: list[Entry] = []
             begins: Counter[Entry] = Counter()
-            for page in obstore.list(self._store, folder or None, chunk_size=_PAGE_KEYS):
+            for page in obstore.list(self._store, prefix.removesuffix("/") or None, chunk_size=_PAGE_KEYS):
                 entries += [Entry(meta["path"], _stamp_of(meta)) for meta in page]
                 begins.update(entries[-len(page) :][:1])
                 if max(begins.values(), default=0) > _MOST_LISTINGS:
@@ -90,7 +92,7 @@ class ObstoreStore:
 
         listed = self._call(prefix, read)
         self.requests.count += len(listed) // _PAGE_KEYS
-        return self._leave_out_markers(listed, folder)
+        return listed
 
     def _leave_out_markers(self, listed: Listing, folder: str) -> Listing:
         """Return the objects of a listing of a folder. The library drops slashes at both ends of a key.
@@ -101,7 +103,7 @@ class ObstoreStore:
         sized = {key: stamp for key, stamp in listed if stamp.size}
         for key, count in Counter(key for key, stamp in listed if stamp.size).items():
             if count > (key != folder):
-                raise self._refuse(key, "an object has it with a slash at an end", _SLASH_REMEDY)
+                raise self._refuse(key, _SLASH)
         folders = {folder, *(key.rpartition("/")[0] for key, _ in listed)}
         unsure = [key for key in dict(listed) if key not in sized and key not in folders]
         found = zip(unsure, ask_at_once(self.find, unsure), strict=True)
@@ -126,7 +128,13 @@ class ObstoreStore:
             self.requests.read_sizes.append(len(content))
             return content
 
-        return self._call(key, read)
+        try:
+            return self._call(key, read)
+        except (ChangedObject, MissingObject):
+            # The listing named the object that has a slash behind its key as if it had none.
+            if Entry(key, stamp) in self._list_all(f"{key}/"):
+                raise self._refuse(key, _SLASH) from None
+            raise
 
     def _call(self, key: str, request: Callable[[], T]) -> T:
         # The library drops these slashes, and would find another object.

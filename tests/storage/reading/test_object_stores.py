@@ -13,7 +13,7 @@ from recshuf.storage import StorageOptions, Url
 from recshuf.storage.reading.objects import Stores
 from recshuf.storage.reading.stores import ObstoreStore
 from recshuf.storage.requests import ATTEMPTS, ChangedObject, MissingObject
-from tests.support.objects.object_outputs import AnyBucket, shuffle
+from tests.support.objects.object_outputs import STORES, AnyBucket, shuffle
 from tests.support.objects.object_server import Bucket
 
 pytestmark = pytest.mark.usefixtures("no_pauses")
@@ -192,6 +192,20 @@ def test_no_record_of_a_listing_is_lost_without_a_word(bucket: Bucket, prefix: s
             assert records.keys() & others, sizes
         else:
             assert not records, sizes
+
+
+@pytest.mark.parametrize("any_bucket", STORES[:2], indirect=True)
+@pytest.mark.parametrize("pattern", ["d/", "d/*"])
+@pytest.mark.parametrize("others", [{}, {"d/x": b""}, {"d/x/y": b"b\n"}])
+def test_an_object_with_bytes_and_a_slash_at_the_end_of_its_key_is_told(
+    tmp_path: Path, any_bucket: AnyBucket, pattern: str, others: dict[str, bytes]
+):
+    """Listings of Azure lack what is called as their prefix."""
+    for key, content in ({"d/x/": b"a\n"} | others).items():
+        any_bucket.put(key, content)
+    said = f"^{any_bucket.url}/d/x: {UNREADABLE}an object has it with a slash at an end; rename"
+    with pytest.raises(InputError, match=said):
+        shuffle(f"{any_bucket.url}/{pattern}", tmp_path / "out.txt", shards=None, format="text")
 
 
 def test_an_object_like_another_but_for_a_slash_is_not_lost(bucket: Bucket):

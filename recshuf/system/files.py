@@ -237,15 +237,13 @@ def lock_folder(folder: Path, output: str, *, is_shared: bool = False) -> int:
     An `OutputError` names the `output` if another run holds it, or it is no folder.
     """
     while True:
-        is_new = False
         try:
             with suppress(FileExistsError):
                 folder.mkdir(mode=0o700)
-                is_new = True
             lock = _try_lock(folder, output, fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX)
         except BaseException as error:
-            if is_new and not isinstance(error, OutputError):  # else another run has it
-                with suppress(OSError):
+            if not isinstance(error, OutputError):  # else another run has it
+                with suppress(OSError):  # mostly because it is not empty
                     folder.rmdir()
             raise
         if lock is not None:

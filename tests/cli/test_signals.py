@@ -2,18 +2,24 @@
 
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
+from functools import partial
 from itertools import count
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
 
+import recshuf
 from recshuf import __main__
 from recshuf.api import runs
+from recshuf.output.local.stage import WorkFolder
 from tests.conftest import Run
 from tests.support.formats.format_tools import find_open_files
 from tests.support.processes.command_line import COMMAND, DEADLINE, assert_one_line, numbers, wait_until
@@ -171,6 +177,41 @@ def test_a_signal_names_the_work_folder_that_it_leaves(
     assert stopped == f"recshuf: stopped by {number.name}"
     assert kept.startswith(f"recshuf: finished parts are kept in {tmp_path / '.out.recshuf'}: continue with")
     assert call(*command, "--resume").returncode == 0
+
+
+def interrupt_enter(at: int, job: Callable[[], object]) -> int:
+    """Do a job; an interrupt comes with a call of those that enter its work folder. Return their number up to then."""
+    inside, calls = False, 0
+
+    def see(frame: FrameType, event: str, _: object) -> None:
+        nonlocal inside, calls
+        if frame.f_code is WorkFolder.enter.__code__ and event in ("call", "return"):
+            inside = event == "call"
+        # After these Python looks for signals.
+        elif inside and event in ("call", "c_return"):
+            calls += 1
+            if calls == at:
+                sys.setprofile(None)
+                raise KeyboardInterrupt
+
+    sys.setprofile(see)
+    try:
+        job()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+def test_a_signal_while_the_work_folder_is_made_leaves_nothing(lines: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    output = tmp_path / "out" / "new" / "shards"
+    job = partial(recshuf.shuffle, lines, f"{output}/", seed=1, shards=2, workers=1)
+    for at in range(1, interrupt_enter(0, job) + 1):
+        shutil.rmtree(tmp_path / "out" / "new", ignore_errors=True)
+        assert interrupt_enter(at, job) == at
+        assert list((tmp_path / "out").iterdir()) == [], at
 
 
 @pytest.mark.parametrize("unbuffered", ["", pytest.param("1", marks=pytest.mark.slow)])

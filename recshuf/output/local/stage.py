@@ -300,8 +300,8 @@ class WorkFolder(Stage):
     def _make_parents(self) -> None:
         missing = [folder for folder in self.path.parents if not folder.exists()]
         for folder in reversed(missing):
+            self._made_parents.append(folder)  # a signal may come before `mkdir` returns
             folder.mkdir()
-            self._made_parents.append(folder)
 
     def _take_over(self, warn: Callable[[str], None], *, resumes: bool) -> None:
         names = set(os.listdir(self.path))  # noqa: PTH208 - names are wanted
@@ -334,7 +334,8 @@ class WorkFolder(Stage):
             )
         elif names:
             warn(f"{self.path}: removed; it was left by a run that died before any part was finished")
-        self._clear()
+        if names:
+            self._clear()
 
     def _clear(self) -> None:
         """Delete everything in the folder, and the pile sets that its journal names.

@@ -60,6 +60,8 @@ _SPILLING_SHARE = 0.8
 """The scatter's share of the memory limit, if no piles stay in memory. Larger blocks make fewer and longer slices."""
 _MISJUDGED = 1.25
 """Factor by which the memory for piles may be underestimated."""
+_REGION_EXTRA_BYTES, _SLICE_EXTRA_BYTES = 4096, 40
+"""What a region takes on disk beside its slices, as files have blocks, and what a slice has for its header."""
 _RESERVED_DESCRIPTORS = 40
 
 
@@ -125,6 +127,10 @@ class _Planner:
         limits, gathering, scattering = self._limits, self._gathering, self._scattering
         resident_bytes, kept_bytes, sets = self._resident_bytes, self._kept_bytes, self._set_of_input
         spilled_bytes = max(0, (kept_bytes or 0) - resident_bytes)
+        if spilled_bytes:
+            spilled_bytes += self._pile_count * (max(sets, default=0) + 1) * _REGION_EXTRA_BYTES
+            slices = self._pile_count * (kept_bytes or 0) // scattering.block_bytes
+            spilled_bytes += min(slices, self._record_count or slices) * _SLICE_EXTRA_BYTES
         staying_bytes = min(resident_bytes, kept_bytes or resident_bytes)
         return Plan(
             record_count=self._record_count,

@@ -204,7 +204,8 @@ def test_nothing_stays_in_memory_of_what_is_far_from_fitting():
         size = int(factor * most)
         plan = make_plan([InputSize(size // 100, size, size)], limits, COSTS, CUT)
         assert (plan.resident_bytes > 0) == expected, factor
-        assert plan.spilled_bytes == (0 if factor < 1 else size - plan.resident_bytes)
+        expected = 0 if factor < 1 else size - plan.resident_bytes
+        assert expected <= plan.spilled_bytes <= 1.01 * expected
 
 
 @settings(max_examples=examples(200))

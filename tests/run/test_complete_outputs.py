@@ -12,6 +12,7 @@ import pytest
 import recshuf
 from recshuf.errors import AlreadyCompleteError, DiskFullError, OutputError, OutputExistsError, UsageError
 from recshuf.output.manifest import manifest_path
+from recshuf.piles.set_folder import SetFolder
 from recshuf.system import files as page_cache
 from recshuf.system.memory import available_bytes
 from recshuf.system.paths import free_bytes
@@ -296,6 +297,26 @@ def test_a_gather_needs_room_for_its_output_only(tmp_path: Path, free: list[int 
     free[0] -= 1
     with pytest.raises(DiskFullError, match=r": the output: about 20 MB needed, and .* are free"):
         recshuf.gather(tmp_path / "store", tmp_path / "more.txt", memory="16MB")
+
+
+@pytest.mark.parametrize("piles", [None, 8000])
+def test_the_disk_that_many_piles_take_is_planned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piles: int | None
+):
+    """A file has blocks of some kilobytes."""
+    taken: list[int] = []
+    release = SetFolder.release
+
+    def measure(folder: SetFolder, descriptor: int) -> None:
+        taken.append(512 * os.fstat(descriptor).st_blocks)
+        release(folder, descriptor)
+
+    monkeypatch.setattr(SetFolder, "release", measure)
+    (tmp_path / "in.txt").write_bytes((b"x" * 99 + b"\n") * 300_000)
+    options: dict[str, Any] = {"memory": "16MB", "workers": 1, "piles": piles}
+    plan = recshuf.plan(tmp_path / "in.txt", tmp_path / "out.txt", **options)
+    recshuf.shuffle(tmp_path / "in.txt", tmp_path / "out.txt", **options)
+    assert 30_000_000 < max(taken) <= plan.spilled_bytes < (35_000_000 if piles is None else 4 * max(taken))
 
 
 def test_spilled_records_count_where_they_go(tmp_path: Path, free: list[int | None]):

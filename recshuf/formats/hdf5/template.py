@@ -262,7 +262,11 @@ class ImageCopier:
                 if (copy := copies.get(address)) is not None:
                     marks = np.ravel(copy.attrs.get("CLASS", "DIMENSION_SCALE")).tolist()
                     if any(mark not in (b"DIMENSION_SCALE", "DIMENSION_SCALE") for mark in marks):
-                        raise ValueError("a dimension scale is damaged")  # on which HDF5 aborts
+                        # HDF5 aborts on it.
+                        problem = f"its scale {copy.name[1:]!r} has another CLASS than DIMENSION_SCALE: {marks[0]!r}"
+                        place = f"dataset {path!r}"
+                        remedy = "set or remove that attribute"
+                        raise InputError(self.contents.name, problem, place=place, remedy=remedy)
                     h5ds.attach_scale(target[name].id, copy.id, axis)
 
 

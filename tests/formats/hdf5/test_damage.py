@@ -156,7 +156,12 @@ DAMAGES: dict[str, tuple[Callable[[Path], Any], tuple[bytes, int] | int, bytes, 
         b"\4",
         "a type of variable length is damaged",
     ),
-    "mark of a scale": (write_scales, (b"DIMENSION_SCALE\0", 2), b"\0", "a dimension scale is damaged"),
+    "mark of a scale": (
+        write_scales,
+        (b"DIMENSION_SCALE\0", 2),
+        b"\0",
+        "dataset 'x': its scale 't' has another CLASS than DIMENSION_SCALE: b'DI'; set or remove that attribute",
+    ),
     "bytes shuffled for another size": (
         partial(write, **CHUNKED, compression=4, shuffle=True),
         (b"shuffle\0", 8),

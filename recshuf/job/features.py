@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast, get_args
 from recshuf.dataclass import dataclass
 from recshuf.errors import UsageError
 from recshuf.system.paths import PLAIN_NAME_RULE, is_plain_name
+from recshuf.system.units import parse_exact
 
 if TYPE_CHECKING:
     from recshuf.job.options import Numbers, Options
 
 
 _TOLERANCE = Fraction(1, 10**9)
+_MOST_COPIES = 10**6
 _MOST = 255
 GroupOrder = Literal["input", "random"]
 GROUP_ORDERS = get_args(GroupOrder)
@@ -69,8 +71,8 @@ def check_shares(given: Any) -> dict[str, Fraction]:
 def _read_share(name: str, share: Any) -> Fraction:
     try:
         # A float is what its shortest text says, so that Python and the command mean the same share.
-        exact = Fraction(str(share)) if isinstance(share, float | str | Fraction) else Fraction()
-    except (ValueError, ZeroDivisionError):
+        exact = parse_exact(str(share)) if isinstance(share, float | str | Fraction) else Fraction()
+    except ValueError:
         exact = Fraction()
     if not 0 < exact < 1:
         raise UsageError(f"--split: share {share!r} of {name!r}: give a number between 0 and 1")
@@ -264,11 +266,13 @@ def _parse_numbers(flag: str, given: Numbers) -> tuple[Fraction, ...]:
     numbers = []
     for text in given.split(",") if isinstance(given, str) else given:
         try:
-            number = Fraction(str(text).strip())
-        except (ValueError, ZeroDivisionError):
+            number = parse_exact(str(text).strip())
+        except ValueError:
             number = Fraction(-1)
         if number < 0:
             raise UsageError(f"{flag}: {text!r} is no number from 0 on; write for example {flag} 0.7,0.3")
+        if flag == "--copies" and number > _MOST_COPIES:
+            raise UsageError(f"{flag}: {text!r} is out of range; it must be from 0 to {_MOST_COPIES:,}")
         numbers.append(number)
     if not any(numbers):
         raise UsageError(f"{flag}: all numbers are 0; let one be larger")

@@ -18,7 +18,7 @@ from recshuf.piles.layout import SPILL_COMPRESSIONS
 from recshuf.records.keys import MAX_PILES, MAX_SEED
 from recshuf.storage import Url, is_url
 from recshuf.system.memory import BASE_BYTES
-from recshuf.system.units import format_size
+from recshuf.system.units import format_size, parse_exact
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -283,8 +283,8 @@ def parse_percent(text: str) -> Fraction:
     Fraction(1, 8)
     """
     try:
-        share = Fraction(text.removesuffix("%")) / 100 if text.endswith("%") else Fraction(-1)
-    except (ValueError, ZeroDivisionError):
+        share = parse_exact(text.removesuffix("%")) / 100 if text.endswith("%") else Fraction(-1)
+    except ValueError:
         share = Fraction(-1)
     if not 0 <= share <= 1:
         raise UsageError(

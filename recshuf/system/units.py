@@ -19,6 +19,8 @@ _UNITS = {"": 1, "B": 1} | {
     for suffix, base in (("", 1024), ("IB", 1024), ("B", 1000))
 }
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?(?:E\d{1,2})?)\s*([A-Z]*)\s*", re.ASCII)
+_LONG = re.compile(r"e[+-]?[\d_]{4}", re.IGNORECASE)
+"""The exponent of a number with a thousand digits or more."""
 
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _ESCAPES = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"0": b"\0", b"\\": b"\\"}
@@ -52,6 +54,20 @@ def parse_size(text: str) -> int:
     if match is None or match[2] not in _UNITS:
         raise UsageError(f"{text!r} is not a size; write for example 300MB, 2GiB or 1500000000")
     return int(Fraction(match[1]) * _UNITS[match[2]])
+
+
+def parse_exact(text: str) -> Fraction:
+    """Return a number as it is written, such as ``0.7``, ``1e-3`` or ``1/3``; else a `ValueError`, also where it would take long.
+
+    >>> parse_exact("0.7"), parse_exact("1/3")
+    (Fraction(7, 10), Fraction(1, 3))
+    """
+    if _LONG.search(text):
+        raise ValueError(text)
+    try:
+        return Fraction(text)
+    except ZeroDivisionError as error:
+        raise ValueError(text) from error
 
 
 def round_up(count: int) -> int:

@@ -80,6 +80,17 @@ REFUSED: dict[str, list[tuple[str, dict[str, Any], str]]] = {
         ("in.jsonl more.jsonl", {"weights": "1,2", "head_count": "10%"}, "^weights: give head_count as a number of records, not as a share$"),
         ("in.jsonl more.jsonl", {"copies": "1,x"}, "^copies: 'x' is no number from 0 on; write for example copies 0.7,0.3$"),
         ("in.jsonl more.jsonl", {"copies": [0, 0.0]}, "^copies: all numbers are 0; let one be larger$"),
+        *(
+            ("in.jsonl", {"copies": number}, rf"^copies: '{number}' is out of range; it must be from 0 to 1,000,000$")
+            for number in ("1e99", "1e7", "18446744073709551616")
+        ),
+        *(
+            ("in.jsonl", {"copies": number}, f"^copies: '{number}' is no number from 0 on")
+            for number in ("1e99999999", "1e-99999999", "nan", "inf", "1/0", "-1")
+        ),
+        ("in.jsonl", {"weights": "1e99999999", "head_count": 1}, "^weights: '1e99999999' is no number from 0 on"),
+        ("in.jsonl", {"head_count": "1e99999999%"}, "^head_count '1e99999999%' is out of range"),
+        ("in.jsonl", {"split": "a=1e-99999999,b=1"}, "^split: share '1e-99999999' of 'a': give a number between 0 and 1$"),
         ("in.jsonl more.jsonl", {"copies": [1, -1]}, "^copies: '-1' is no number from 0 on"),
         ("in.jsonl", {"copies": "1", "group_by": "id"}, "^group_by and copies: give one of them in a run; the output of one"),
         ("in.jsonl", {"copies": "1", "to": "parquet", "on_bad_record": "quarantine:bad"}, "^copies and on_bad_record.* exclude"),

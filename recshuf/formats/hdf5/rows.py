@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from itertools import pairwise
 from typing import TYPE_CHECKING
 from weakref import finalize
@@ -19,7 +18,7 @@ from recshuf.formats.hdf5.guards import ChunkChecker, RowGuard, SizeLimit, Value
 from recshuf.formats.hdf5.roles import WRITE_ANEW
 from recshuf.formats.hdf5.types import BadValueError, Kind, wrap_rows, wrap_values
 from recshuf.interfaces import BatchLimits, Fragment, cut_batch
-from recshuf.records.arrays import view_offsets, wrap_bytes
+from recshuf.records.arrays import wrap_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -220,15 +219,11 @@ class RowFragment(Fragment):
             return
         self._reader.check_values(self._start, self._stop, self._limit)
         start, rows = self._start, _FIRST_ROWS
-        limits = BatchLimits(self._batch_bytes, sys.maxsize, "")  # values have a limit of their own
+        limits = BatchLimits(self._batch_bytes, self._limit.max_bytes, f"raise {self._limit.option}")
         while start < self._stop:
             stop = min(start + rows, self._stop)
             stop = start + self._reader.count_fitting(start, stop, self._batch_bytes, self._limit)
             batch = self._reader.read(start, stop)
-            for column, array in zip(inventory.columns, batch.columns, strict=True):
-                if column.kind is not Kind.FIXED:
-                    sizes = np.diff(view_offsets(array))
-                    self._limit.check(sizes, start, column.name, self._reader.name)
             yield from cut_batch(batch, self._reader.name, start, limits)
             start += batch.num_rows
             rows = min(2 * rows, max(1, self._batch_bytes * batch.num_rows // max(1, batch.nbytes)))

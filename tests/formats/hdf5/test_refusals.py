@@ -224,7 +224,7 @@ def test_a_value_that_does_not_fit_is_refused_by_row(tmp_path: Path, kind: Any, 
     is_text = h5py.check_string_dtype(kind) is not None
     with h5py.File(tmp_path / "in.h5", "w") as file:
         made = file.create_dataset("s", (120,), kind, **options)
-        made[100] = "x" * 1000 if is_text else np.zeros(250, "i4")
+        made[100] = "x" * 992 if is_text else np.zeros(248, "i4")  # with 8 bytes for its place
     read_limited(tmp_path / "in.h5")
     with h5py.File(tmp_path / "in.h5", "a") as file:
         file["s"][100] = "x" * 1001 if is_text else np.zeros(251, "i4")
@@ -352,3 +352,19 @@ def test_the_commonest_length_is_proposed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["a,b", "a\nb"])
 def test_names_that_the_command_line_cannot_give_are_not_proposed(tmp_path: Path, name: str) -> None:
     assert re.search("with --datasets$", refusal(write(tmp_path / "in.h5", **{name: (3, 9), "y": 2})))
+
+
+def test_a_record_is_as_long_as_its_values_together(tmp_path: Path) -> None:
+    path = tmp_path / "in.h5"
+    with h5py.File(path, "w") as file:
+        file["a"], file["b"], file["c"] = (
+            ["1", "2" * 500, "3"],
+            ["4" * 600, "5" * 700, "6"],
+            np.zeros((3, 100), "u1"),
+        )
+    said = (
+        "in.h5: row 1: a record of 1,316 bytes is longer than the 1,200 bytes allowed; raise max_record_bytes"
+    )
+    with pytest.raises(InputError, match=said):
+        recshuf.shuffle(path, tmp_path / "out.h5", max_record_bytes=1200)
+    assert recshuf.shuffle(path, tmp_path / "out.h5", max_record_bytes=1316).records == 3

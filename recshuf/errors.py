@@ -53,10 +53,18 @@ class InputError(RecshufError, ValueError):
         Position in the input: ``"row 17"``, ``"byte 4096"``, ``"line 3"``, ``"field 'a.b'"``.
     remedy
         What the user can do, in half a sentence.
+    record_bytes
+        Of a record that is too long: its size, or if that is unknown twice the limit.
     """
 
     def __init__(
-        self, name: str, problem: str | None = None, *, place: str | None = None, remedy: str | None = None
+        self,
+        name: str,
+        problem: str | None = None,
+        *,
+        place: str | None = None,
+        remedy: str | None = None,
+        record_bytes: int = 0,
     ) -> None:
         if problem is None:
             name, problem = "", name
@@ -64,6 +72,7 @@ class InputError(RecshufError, ValueError):
         self.problem = problem
         self.place = place
         self.remedy = remedy
+        self.record_bytes = record_bytes
         super().__init__(self.reason + (f"; {remedy}" if remedy else ""))
 
     @property

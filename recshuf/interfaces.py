@@ -283,7 +283,7 @@ class BatchLimits(NamedTuple):
 
         if size > self.record_bytes:
             problem = f"a record of {size:,} bytes is longer than the {self.record_bytes:,} bytes allowed"
-            raise InputError(name, problem, place=place, remedy=self.remedy)
+            raise InputError(name, problem, place=place, remedy=self.remedy, record_bytes=size)
 
 
 @dataclass(frozen=True, slots=True)

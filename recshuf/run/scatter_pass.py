@@ -11,6 +11,7 @@ from __future__ import annotations
 import secrets
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recshuf.errors import MemoryLimitError, PileError, UsageError
@@ -26,7 +27,7 @@ from recshuf.piles.regions import FilledRegions
 from recshuf.piles.store import Store, name_set
 from recshuf.run.features import choose_keys, count_missing, count_read, find_counts, find_duplicates
 from recshuf.run.open_run import make_quarantine, open_task_store
-from recshuf.run.resolve import Run, plan_again
+from recshuf.run.resolve import Run, naming_memory, plan_again
 from recshuf.run.scatter import Scatter, ScatterTask
 from recshuf.system.files import drop_file_pages
 from recshuf.system.memory import release_freed
@@ -114,7 +115,8 @@ def _read_inputs(run: Run, finished: Collection[int], note: Callable[[SealedSet]
     )
     if run.decoding.inner is not None:
         run.decoding.inner.on_note = run.progress.warn
-    Scatter(task, run.store, run.decoder, run.progress).run(files)
+    with naming_memory(run.job, partial(plan_again, run)):
+        Scatter(task, run.store, run.decoder, run.progress).run(files)
     _release_freed(run)
 
 

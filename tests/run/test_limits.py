@@ -14,10 +14,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import zstandard
+from pyarrow import feather
 
 import recshuf
 from benchmarks.data import make_data
-from recshuf.errors import MemoryLimitError, RecshufWarning
+from recshuf.errors import InputError, MemoryLimitError, RecshufWarning
 from tests.support.numbered_files import make_inputs
 from tests.support.small_runs import list_shards
 
@@ -316,3 +318,42 @@ def test_the_least_limit_of_a_memory_group_is_named_and_works(
     limit, *memory = re.findall(r"(?:limit|memory) to ([0-9.]+) MB", str(error.value))
     room = {"left": (20 - 64) * MB + int(float(limit) * MB), "limit": int(float(limit) * MB)}
     recshuf.shuffle(given, tmp_path / name, **options | {"memory": f"{memory[0] if memory else 17}MB"})
+
+
+def write_one_long(path: Path, size: int) -> None:
+    """Write a record of so many bytes among short ones."""
+    values = ["a"] * 20 + ["x" * size] + ["b"] * 20
+    match path.suffix:
+        case ".txt":
+            path.write_text("\n".join(values))
+        case ".zst":
+            path.write_bytes(zstandard.compress("\n".join(values).encode()))
+        case ".jsonl":
+            path.write_text("".join(json.dumps({"v": value}) + "\n" for value in values))
+        case ".csv":
+            path.write_text("v,w\n" + "".join(f'"{value}",1\n' for value in values))
+        case ".parquet":
+            pq.write_table(pa.table({"v": values}), path)
+        case ".arrow":
+            feather.write_feather(pa.table({"v": values}), path, compression="uncompressed", chunksize=10)
+        case ".h5":
+            with h5py.File(path, "w") as file:
+                file["v"] = values
+
+
+@pytest.mark.parametrize("makes_store", [False, True])
+@pytest.mark.parametrize("suffix", [".txt", ".txt.zst", ".jsonl", ".csv", ".parquet", ".arrow", ".h5"])
+def test_the_memory_that_an_error_names_takes_the_record(tmp_path: Path, suffix: str, makes_store: bool):
+    source = tmp_path / f"in{suffix}"
+    write_one_long(source, 12_000_000)
+
+    def run(memory: str) -> int:
+        if makes_store:
+            return recshuf.scatter(source, tmp_path / "store", memory=memory, workers=1).records
+        return recshuf.shuffle(source, tmp_path / f"out{suffix}", memory=memory, workers=1).records
+
+    with pytest.raises(InputError, match=r"raise memory to \d+ MB or more") as caught:
+        run("100MB")
+    named = re.findall(r"raise memory to (\d+) MB", str(caught.value))[0]
+    assert 100 < int(named) < 400
+    assert run(f"{named}MB") == 41

@@ -300,7 +300,7 @@ def _find_ranges(
                 if ends.size:
                     return at + int(ends[0])
                 state = behind
-            if at + data.size - begin > limit.max_bytes:
+            if at + data.size - begin > limit.searched_bytes:
                 raise limit.exceeded(begin)
         return file.size
 
@@ -309,6 +309,8 @@ def _find_ranges(
             end = min(begin + block_bytes, file.size)
             if end < file.size:
                 end = cutter.scanner.find_cut(read, begin, end) or find_next_end(begin)
+                if end - begin > max(block_bytes, limit.max_bytes):  # of a single record
+                    raise limit.exceeded(begin, end - begin)
             yield begin, end
             begin = end
 

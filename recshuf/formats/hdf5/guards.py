@@ -294,7 +294,8 @@ class SizeLimit(NamedTuple):
             row = int(sizes.argmax())
             problem = f"{sizes[row]} bytes are more than the {self.max_bytes} allowed"
             place = f"row {first_row + row} of dataset {path!r}"
-            raise InputError(name, problem, place=place, remedy=f"raise {self.option}")
+            remedy = f"raise {self.option}"
+            raise InputError(name, problem, place=place, remedy=remedy, record_bytes=int(sizes[row]))
 
 
 class ValueGuard:

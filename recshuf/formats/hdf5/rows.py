@@ -248,7 +248,8 @@ def _check_limits(inventory: Inventory, limit: SizeLimit) -> None:
     for place, what, byte_count in sizes:
         if byte_count > limit.max_bytes:
             problem = f"a {what} has {byte_count} bytes, more than the {limit.max_bytes} allowed"
-            raise InputError(inventory.name, problem, place=place, remedy=f"raise {limit.option}")
+            remedy = f"raise {limit.option}"
+            raise InputError(inventory.name, problem, place=place, remedy=remedy, record_bytes=byte_count)
 
 
 def _rows_of_fragment(inventory: Inventory, block_bytes: int) -> int:

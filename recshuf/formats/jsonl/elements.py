@@ -106,7 +106,7 @@ class ElementFragment(CutFragment):
             if wrong.size:
                 place = self._position + int(begins[wrong[0]])
                 if sizes[wrong[0]] > 1:
-                    raise self._limit.exceeded(place)
+                    raise self._limit.exceeded(place, int(sizes[wrong[0]]))
                 raise refuse(self._limit, place, "a comma follows no element")
             yield from self._cut(data, iter([offsets[1:]]))
 

@@ -39,6 +39,8 @@ MOST_END_BYTES = 2
 BLANK_END_BYTES = 1 << 12
 """Bytes at the end of an input in which blank lines are looked for: few, so that every cut finds the same ones."""
 _BLANKS = b" \t\r\n"
+_SEARCHED, _MOST_SEARCHED = 16, 1 << 30
+"""How far the end of a record is looked for that is too long for the memory: so many times the limit, and so many bytes."""
 _HEADER_PIECE_BYTES = 1 << 12
 
 
@@ -189,15 +191,24 @@ class RecordLimit:
             return
         too_long = np.flatnonzero(np.diff(offsets) > self.max_bytes)
         if too_long.size:
-            raise self.exceeded(origin + int(view_offsets(records)[too_long[0]]))
+            begin, end = view_offsets(records)[too_long[0] : too_long[0] + 2].tolist()
+            raise self.exceeded(origin + begin, end - begin)
 
-    def exceeded(self, position: int) -> InputError:
+    @property
+    def searched_bytes(self) -> int:
+        """How far the end of a record is looked for."""
+        is_of_memory = self.option == "--memory"
+        return max(self.max_bytes, min(_SEARCHED * self.max_bytes, _MOST_SEARCHED) if is_of_memory else 0)
+
+    def exceeded(self, position: int, size: int | None = None) -> InputError:
         problem = f"the record that starts here is longer than {self.max_bytes:,} bytes"
-        return self.refuse(position, problem, f"raise {self.option}{self.hint}")
+        remedy = f"raise {self.option}{self.hint}"
+        return self.refuse(position, problem, remedy, size or 2 * self.max_bytes)
 
-    def refuse(self, position: int, problem: str, remedy: str) -> InputError:
+    def refuse(self, position: int, problem: str, remedy: str, record_bytes: int = 0) -> InputError:
         """Return the error for what is wrong at a byte."""
-        return InputError(self.name, problem, place=self.name_place(position), remedy=remedy)
+        place = self.name_place(position)
+        return InputError(self.name, problem, place=place, remedy=remedy, record_bytes=record_bytes)
 
     def name_place(self, position: int) -> str:
         return f"byte {position} of the decompressed data" if self.is_compressed else f"byte {position}"

@@ -224,7 +224,10 @@ class RangeFragment(Fragment):
 
     def _read_long_record(self, begin: int) -> pa.RecordBatch:
         """Return a batch of the last record of the range, which extends far beyond the range."""
-        data = self._file.read_lines(begin, self._find_record_end(begin), self._cutter)
+        end = self._find_record_end(begin)
+        if end - begin > self._limit.max_bytes:
+            raise self._limit.exceeded(begin, end - begin)
+        data = self._file.read_lines(begin, end, self._cutter)
         batch = make_batch(data, np.array([0, data.size], np.int64))
         self._limit.check(batch, begin)
         return batch
@@ -236,7 +239,7 @@ class RangeFragment(Fragment):
                 place = handle.read_at(at, _SEARCH_BYTES).find(self._separator)
                 if place >= 0:
                     return at + place + 1
-                if at - begin > self._limit.max_bytes:
+                if at - begin > self._limit.searched_bytes:
                     raise self._limit.exceeded(begin)
         return self._file.size
 

@@ -221,7 +221,7 @@ class TarReader(BlockReader):
         self._edges = [begin, *(group[-1].end for group in groups[:-1])]
         start = self._edges[-1]
         if members and members[-1].end > data.size and members[-1].end - start > self._limit.max_bytes:
-            raise self._limit.exceeded(self._position + start)
+            raise self._limit.exceeded(self._position + start, members[-1].end - start)
         if not stop and not self._is_ended:
             return start, groups[:-1]  # the last one may go on
         if not stop and data[last:].any():

@@ -31,7 +31,7 @@ from recshuf.records.arrays import find_nulls
 from recshuf.records.key_makers import PositionKeys
 from recshuf.records.provenance import PROVENANCE_BYTES, extend_schema, pack_provenance
 from recshuf.run.open_run import open_quarantine
-from recshuf.run.resolve import find_limits, plan_in_group
+from recshuf.run.resolve import find_limits, naming_memory, plan_in_group
 from recshuf.run.scatter import Scatter, ScatterTask
 from recshuf.storage.reading.objects import list_requests
 from recshuf.system.paths import real_path
@@ -220,11 +220,11 @@ def scatter_sets(
     are_requests = _reads_by_requests(job, parts[0].place)
     largest = max(parts, key=lambda part: part.share)
     pile_count = largest.snapshot.pile_count if finder is None or are_requests else 1
-    _, plan = plan_in_group(
-        job,
-        lambda own: _plan_scatter(own, inputs, pile_count, largest.share, are_requests=are_requests),
-        progress,
-    )
+
+    def plan_for(own: Job) -> Plan:
+        return _plan_scatter(own, inputs, pile_count, largest.share, are_requests=are_requests)
+
+    limited, plan = plan_in_group(job, plan_for, progress)
     seed = largest.snapshot.seed
     observer = FormObserver(inputs.source, sets_bad_aside=job.quarantine is not None)
     sealed: list[SealedSet] = []
@@ -252,7 +252,8 @@ def scatter_sets(
             on_set=sealed.append,
         )
         progress.start("scatter", plan.record_count, plan.byte_count)
-        counts = Scatter(task, store, observer, progress).run(inputs.files)
+        with naming_memory(limited, lambda tried: plan_for(replace(job, memory_bytes=tried))):
+            counts = Scatter(task, store, observer, progress).run(inputs.files)
     if quarantine is not None:
         quarantine.finish()
     form = observer.finish_form(progress)

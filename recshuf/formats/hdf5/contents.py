@@ -20,7 +20,7 @@ from recshuf.formats.compression import explain_packed
 from recshuf.formats.files import POINTER_BYTES, check_regular, refuse_pointer
 from recshuf.formats.hdf5 import SIGNATURE, list_places
 from recshuf.formats.hdf5.columns import check_access
-from recshuf.formats.hdf5.guards import IndexStream, check_chunks, check_small_file
+from recshuf.formats.hdf5.guards import IndexStream, check_chunks, check_content, check_small_file
 from recshuf.formats.hdf5.roles import MARKS, Matrix, adopt_matrices
 from recshuf.formats.hdf5.types import kind_of
 from recshuf.storage.reading.local import LocalHandle, opener_of
@@ -172,6 +172,7 @@ class Contents:
         dataset = self.file[path]
         check_access(dataset.id, path, self.name)
         check_chunks(dataset.id, path, self.name, content_of(self.file).stamp.size)
+        check_content(dataset.id)
         return dataset
 
     def read_integers(self, path: str) -> NDArray[np.integer[Any]] | None:

@@ -189,6 +189,19 @@ def check_chunks(dataset: h5d.DatasetID, path: str, name: str, file_bytes: int) 
         dataset.chunk_iter(ChunkChecker(dataset, path, name, file_bytes).check)
 
 
+def check_content(dataset: h5d.DatasetID) -> None:
+    """Raise `ValueError` if a chunk of a dataset that HDF5 is to read is too short for a checksum below its compression."""
+    pipeline = find_pipeline(dataset, dataset.get_type().get_size())
+    if pipeline is None or h5z.FILTER_FLETCHER32 not in pipeline.codes[:-1]:
+        return
+    places: list[tuple[int, ...]] = []
+    if hasattr(dataset, "chunk_iter"):  # as above
+        dataset.chunk_iter(lambda chunk: places.append(chunk.chunk_offset))
+    for place in places:
+        mask, stored = dataset.read_direct_chunk(place)
+        pipeline.decode(stored, mask)
+
+
 class RowGuard:
     """Checks the chunks of some rows, by the nodes of the index that list them.
 

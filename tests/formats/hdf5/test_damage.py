@@ -357,6 +357,10 @@ def test_a_chunk_with_its_checksum_below_the_compression_must_fill_its_size(
     stored = zlib.compress(bytes(held) + fletcher32(bytes(held)) * is_right)
     change_chunk(path, lambda _: stored + fletcher32(stored) * is_last)
     assert "dataset 'x'" in refusal(child.run(TINY, tmp_path), tmp_path)
+    with h5py.File(path, "a") as file:
+        file["y"] = range(10)
+    ended = child.run([*TINY, "--datasets", "y", "--keep-others"], tmp_path)
+    assert "dataset 'x'" in refusal(ended, tmp_path)
 
 
 def fletcher32(stored: bytes) -> bytes:

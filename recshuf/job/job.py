@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from fractions import Fraction
 from math import floor
@@ -295,6 +296,10 @@ def parse_percent(text: str) -> Fraction:
 
 def _check_memory(memory_bytes: int, given: object) -> None:
     """Refuse too little memory; for a number without a unit propose the one that was meant."""
+    if memory_bytes > sys.maxsize:
+        raise UsageError(
+            f"--memory {given!s:.50} is out of range; it must be at most {format_size(sys.maxsize)}"
+        )
     if memory_bytes >= SMALLEST_MEMORY:
         return
     limit = f"it must be at least {format_size(SMALLEST_MEMORY)}"

@@ -25,6 +25,8 @@ VALUES: list[tuple[dict[str, Any], str]] = [
     ({"seed": 1.5}, "seed"),
     ({"seed": "x"}, f"seed 'x' is not a whole number; give one, from 0 to {2**128 - 1}$"),
     ({"memory": "1MB"}, "memory 1MB is out of range; it must be at least 12 MB$"),
+    *(({"memory": one}, "memory .* is out of range; it must be at most 9223372 TB$") for one in ("1e99", float("inf"), 2**63, 10**400)),
+    ({"memory": float("nan")}, "memory nan is out of range; it must be at least 12 MB$"),
     ({"memory": 300}, "memory 300 .* a number without a unit is bytes; .* 12 MB: give memory='300MB'$"),
     ({"memory": "4"}, "memory 4 .*: give memory='4GB'$"),
     ({"memory": 32}, "memory 32 .*: give memory='32GB'$"),

@@ -29,7 +29,8 @@ class _File:
     values: Mapping[MetadataKey, str]
     columns: Collection[str] | None
     origin: Any
-    count: int = 1
+    is_empty: bool
+    count: int = 0
 
 
 class _Held(NamedTuple):
@@ -79,6 +80,7 @@ class MetadataUnion:
         columns: frozenset[str] | None = None,
         origin: Any = None,
         count: int = 1,
+        is_empty: bool = False,
     ) -> None:
         """Add what an input says; the order of calls does not matter.
 
@@ -90,9 +92,12 @@ class MetadataUnion:
             Where what it says can be found, for `merge`.
         count
             Inputs that say the same, of which it is the first.
+        is_empty
+            Whether it has no records: then it has a say in columns that no other input has, but for its first.
         """
         held = self._files.setdefault(
-            (frozenset(values.items()), columns), _File(index, name, values, columns, origin, 0)
+            (frozenset(values.items()), columns, is_empty),
+            _File(index, name, values, columns, origin, is_empty),
         )
         held.count += count
         if index < held.index:
@@ -102,7 +107,7 @@ class MetadataUnion:
         """Return what the output says, and where that is found which the first input does not say."""
         if not self._files:
             return Metadata({}), {}
-        first, *others = sorted(self._files.values(), key=lambda file: file.index)
+        first, *others = sorted(self._files.values(), key=lambda file: (file.is_empty, file.index))
         held = {key: _Held(text, first) for key, text in first.values.items()}
         known = None if first.columns is None else {*first.columns}
         for file in others:
@@ -113,6 +118,8 @@ class MetadataUnion:
                     continue
                 if column is not None and known is not None and column not in known:
                     held.setdefault(key, _Held(file.values[key], file))
+                    continue
+                if file.is_empty:
                     continue
                 refused += filter(None, [self._compare(key, held, file, first)])
             if refused:

@@ -240,8 +240,8 @@ class Selection:
         return pa.schema([others.get(name) or known.field(name) for name in self._names])
 
     def make_empty(self) -> pa.RecordBatch:
-        columns = [one.combine_chunks() for one in self.schema.empty_table().columns]
-        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+        schema = self.schema
+        return pa.RecordBatch.from_arrays([pa.nulls(0, kind) for kind in schema.types], schema=schema)
 
     def make_table(self, records: pa.RecordBatch) -> pa.RecordBatch:
         """Return the columns of native records with provenance, in the wanted order."""

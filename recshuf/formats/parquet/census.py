@@ -166,16 +166,24 @@ class ParquetCensus:
     def _unite_metadata(self) -> tuple[Metadata, dict[MetadataKey, pa.Schema]]:
         """Return what the inputs say of the records, and the schemas that say what the first one does not."""
         union = MetadataUnion(is_lenient=self._options.first_metadata)
-        said: dict[tuple[Declared, frozenset[str]], list[int]] = {}
+        said: dict[tuple[Declared, frozenset[str], bool], list[int]] = {}
         for index, footer in enumerate(self.footers):
-            if footer.row_count or not index:
-                said.setdefault((footer.declared, self._find_void(index)), []).append(index)
-        for (declared, void), indices in said.items():
+            is_empty = not footer.row_count and index > 0
+            said.setdefault((footer.declared, self._find_void(index), is_empty), []).append(index)
+        for (declared, void, is_empty), indices in said.items():
             schema, name = declared.record_schema, self.footers[indices[0]].name
             values = read_metadata(schema, self._options.columns) if self._options.field is None else {}
             values = {key: text for key, text in values.items() if key.column not in void}
             columns = frozenset(schema.names) - void
-            union.add(indices[0], name, values, columns=columns, origin=schema, count=len(indices))
+            union.add(
+                indices[0],
+                name,
+                values,
+                columns=columns,
+                origin=schema,
+                count=len(indices),
+                is_empty=is_empty,
+            )
         return union.merge()
 
     def _find_void(self, input_index: int) -> frozenset[str]:

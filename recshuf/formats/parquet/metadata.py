@@ -148,11 +148,10 @@ def adopt(schema: pa.Schema, taken: Mapping[MetadataKey, pa.Schema]) -> pa.Schem
             _adopt_inside(metadata, given, (head, *_COLUMNS[head], *key.path, name))
         else:
             encoded = _encode(key.name)
-            value = next(
-                (inner.metadata or {})[encoded]
-                for path, inner in walk(origin.field(key.path[0]), key.path[:1])
-                if path == key.path
-            )
+            column = walk(origin.field(key.path[0]), key.path[:1])
+            value = next((inner.metadata or {}).get(encoded) for path, inner in column if path == key.path)
+            if value is None:
+                continue  # an extension that Arrow knows is in the type
             index = schema.names.index(key.path[0])
             fields[index] = _with_value(fields[index], key.path[1:], encoded, value)
     return pa.schema(fields, metadata=metadata or None)

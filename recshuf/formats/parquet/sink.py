@@ -167,7 +167,8 @@ class ParquetSink(FileSink):
         return pa.Table.from_arrays(columns, schema=self._plan.native)
 
     def _prepared(self, column: pa.ChunkedArray, index: int) -> pa.Array:
-        array = column.combine_chunks()
+        # Arrow joins no chunks of columns with extensions inside to none.
+        array = column.combine_chunks() if column.num_chunks else pa.nulls(0, column.type)
         field = self._plan.native.field(index)
         try:
             if index in self._plan.categories:

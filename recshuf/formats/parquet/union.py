@@ -182,9 +182,10 @@ def unite(
     said = MetadataUnion(is_lenient=options.first_metadata)
     for index, (summary, schema) in enumerate(zip(inputs, schemas, strict=True)):
         union.add(schema, summary.name)
-        if options.field is None and (summary.record_count != 0 or not index):
+        if options.field is None:
             values, columns = read_metadata(schema, options.columns), frozenset(schema.names)
-            said.add(index, summary.name, values, columns=columns, origin=schema)
+            is_empty = summary.record_count == 0 and index > 0
+            said.add(index, summary.name, values, columns=columns, origin=schema, is_empty=is_empty)
     picks = cast("list[int]", pick_columns(union.schema, options))  # no column is added
     chosen = pa.schema([union.schema.field(pick) for pick in picks])
     declared = settle_copies(union.schema.metadata, schemas[0], chosen)

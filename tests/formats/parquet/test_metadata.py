@@ -379,3 +379,34 @@ def test_copies_of_schemas_follow_the_types_of_columns_of_any_name(tmp_path: Pat
         output = tmp_path / f"one{index}.parquet"
         recshuf.shuffle(paths["int"], output, verify=True, **options)
         assert recshuf.verify(paths["int"], output, **options).is_equal
+
+
+UUIDS = pa.ExtensionArray.from_storage(pa.uuid(), pa.array([bytes(16)] * 2, pa.binary(16)))
+LATER = {
+    "extension": pa.table({"x": [1, 2], "later": UUIDS}),
+    "extension inside": pa.table({"x": [1, 2], "later": pa.StructArray.from_arrays([UUIDS], ["u"])}),
+    "unit": pa.table(
+        [pa.array([1, 2])] * 2,
+        pa.schema([("x", pa.int64()), pa.field("later", pa.int64(), metadata={"units": "m"})]),
+    ),
+}
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
+@pytest.mark.parametrize("kind", LATER)
+def test_a_column_that_only_a_later_file_has_says_what_it_means_also_without_rows(
+    tmp_path: Path, kind: str, suffix: str
+) -> None:
+    for number, rows in enumerate([(2, 2), (2, 0), (0, 2), (0, 0)]):
+        first, later = tmp_path / f"{number}a.{suffix}", tmp_path / f"{number}b.{suffix}"
+        for path, table, count in zip(
+            (first, later), (LATER[kind].select(["x"]), LATER[kind]), rows, strict=True
+        ):
+            recshuf.shuffle(table.slice(0, count), path)
+        for paths in ([first, later], [later, first]):
+            output = tmp_path / f"{number}.parquet"
+            report = recshuf.shuffle(paths, output, verify=True, overwrite=True)
+            written, expected = pq.read_schema(output).field("later"), LATER[kind].schema.field("later")
+            assert (report.records, written.type) == (sum(rows), expected.type)
+            assert b"units" not in (expected.metadata or {}) or written.metadata[b"units"] == b"m"
+            assert recshuf.verify(paths, output).is_equal

@@ -16,7 +16,7 @@ from recshuf.audit.verify.record_sets import (
 )
 from recshuf.audit.verify.type_classes import find_difference, find_exact_difference
 from recshuf.errors import InputError, UsageError
-from recshuf.formats import detect_format, keeps_records, load_format, name_written
+from recshuf.formats import detect_format, keeps_records, load_format, name_written, open_source
 from recshuf.formats.csv import suffix_delimiter
 from recshuf.formats.folders import NameRules
 from recshuf.formats.metadata import compare_written
@@ -247,8 +247,17 @@ def open_comparison(
     stores: Stores,
     *,
     as_tables: bool = False,
+    keeps_blank_end: bool = False,
 ) -> Comparison:
-    """Open the output of a job, to be compared with its inputs; `as_tables` decodes both even if of one format."""
+    """Open the output of a job, to be compared with its inputs.
+
+    Parameters
+    ----------
+    as_tables
+        Whether both are decoded even if of one format.
+    keeps_blank_end
+        Whether blank lines at the end of JSONL of the output are records.
+    """
     source, key = inputs.source, HashKey()
     files = _list_output(path, manifest, job, stores, progress)
     to = job.options["to"] or (manifest.to if manifest else None)
@@ -278,6 +287,8 @@ def open_comparison(
         schema = pa.schema([*schema, *map(pa.field, added, (pa.large_string(), pa.int64()))])
     read = options_of_output(read, inputs.format, to, schema)
     output = open_record_set("output", files, to, read)
+    if keeps_blank_end:
+        output.source = open_source("text", files, read)
     try:
         output.decoder = output.source.decoder() if decodes else None
     except (

@@ -133,3 +133,18 @@ def test_marks_and_blank_ends_are_not_converted(tmp_path: Path, content: bytes) 
     recshuf.shuffle("-", "-", stdin=io.BytesIO(content), stdout=output, format="jsonl", seed=1)
     recshuf.shuffle(tmp_path / "in.jsonl", tmp_path / "out.jsonl", seed=1)
     assert output.getvalue() == (tmp_path / "out.jsonl").read_bytes()
+
+
+def test_a_blank_line_that_comes_last_in_a_shard_is_not_missed(tmp_path: Path) -> None:
+    path, output = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    path.write_bytes(b'{"a":1}\n\n{"a":2}\n \n\n{"a":3}\n\n')
+    ends = set()
+    for seed in range(12):
+        report = recshuf.shuffle(path, output, seed=seed, verify=True, overwrite=True)
+        ends.add(output.read_bytes().endswith(b"}\n"))
+        assert report.records == recshuf.verify(path, output).records == 6
+        recshuf.shuffle(path, tmp_path / "out/", seed=seed, shards=3, verify=True, overwrite=True)
+        assert recshuf.verify(path, tmp_path / "out").is_equal
+    assert ends == {True, False}
+    output.write_bytes(output.read_bytes().replace(b"\n\n", b"\n", 1))
+    assert recshuf.verify(path, output).missing == 1

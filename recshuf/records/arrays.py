@@ -353,7 +353,7 @@ def _take(values: Any, rows: pa.Array) -> Any:
 
 def uncut(array: pa.Array) -> pa.Array:
     """Return an array that Arrow takes the right values from: of fixed-size lists in fixed-size lists a copy, if it is a slice."""
-    return _copy(array) if _is_cut(array) else array
+    return concat_one(array) if _is_cut(array) else array
 
 
 def _is_cut(array: pa.Array) -> bool:
@@ -369,7 +369,8 @@ def _is_cut(array: pa.Array) -> bool:
     return bool(array.offset) or any(map(_is_cut, parts))
 
 
-def _copy(column: pa.Array) -> pa.Array:
+def concat_one(column: pa.Array) -> pa.Array:
+    """Return a copy that begins where its memory does, at any depth."""
     return pa.concat_arrays([column, column.slice(0, 0)])
 
 
@@ -388,7 +389,7 @@ def _is_list_of_numbers(column: pa.Array) -> bool:
 def _wrap_numbers(column: pa.Array) -> pa.Array:
     """Return lists of numbers as binary values, without a copy of the numbers."""
     if column.offset and column.null_count:
-        column = _copy(column)
+        column = concat_one(column)
     values = column.values
     offsets = (view_offsets(column).astype(np.int64) + values.offset) * (values.type.bit_width // 8)
     validity = column.buffers()[0] if column.null_count else None

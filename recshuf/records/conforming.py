@@ -12,10 +12,19 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from recshuf.errors import ConversionError
-from recshuf.records.arrays import has_offsets, is_list_view, is_variable_list, uncut, view_offsets
+from recshuf.records.arrays import (
+    concat_one,
+    has_offsets,
+    is_list_view,
+    is_variable_list,
+    uncut,
+    view_offsets,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from numpy.typing import NDArray
 
 
 _MOST_DIGITS = {128: 38, 256: 76}
@@ -159,6 +168,56 @@ def _with_children(
     """Return a compact array of lists with other values below its own validity and offsets."""
     buffers = array.buffers()[:buffer_count]
     return pa.Array.from_buffers(kind, len(array), buffers, array.null_count, children=children)
+
+
+def settle(array: pa.Array) -> pa.Array:
+    """Return the same values without nulls under the nulls of lists of a fixed size.
+
+    Whether there are some after Arrow has taken values depends on those that were taken with them.
+    """
+    return _settle(concat_one(array), None) if _has_nulls_below(array, is_below=False) else array
+
+
+def _has_nulls_below(array: pa.Array, *, is_below: bool) -> bool:
+    """Tell whether anything under a null of a list of a fixed size may be null."""
+    if is_below and array.null_count:
+        return True
+    if isinstance(array.type, pa.BaseExtensionType):
+        return _has_nulls_below(array.storage, is_below=is_below)
+    is_below |= pt.is_fixed_size_list(array.type) and array.null_count > 0
+    return any(_has_nulls_below(child, is_below=is_below) for child in _children(array))
+
+
+def _children(array: pa.Array) -> list[pa.Array]:
+    if pt.is_struct(array.type):
+        return [array.field(index) for index in range(array.type.num_fields)]
+    return [array.values] if array.type.num_fields and not pt.is_dictionary(array.type) else []
+
+
+def _settle(array: pa.Array, hidden: NDArray[np.bool_] | None) -> pa.Array:
+    """Settle an array that begins where its memory does, of whose values some are `hidden` under nulls."""
+    kind = array.type
+    if isinstance(kind, pa.BaseExtensionType):
+        return kind.wrap_array(_settle(array.storage, hidden))
+    if pt.is_null(kind):
+        return array
+    validity, *buffers = array.buffers()[: _own_buffers(array)]
+    nulls = array.is_null().to_numpy(zero_copy_only=False)
+    below = hidden if pt.is_struct(kind) else None
+    if pt.is_fixed_size_list(kind):
+        below = np.repeat(nulls if hidden is None else nulls | hidden, kind.list_size)
+    if hidden is not None:
+        nulls &= ~hidden
+        validity = pa.py_buffer(np.packbits(~nulls, bitorder="little")) if nulls.any() else None
+    children = [_settle(child, below) for child in _children(array)]
+    return pa.Array.from_buffers(kind, len(array), [validity, *buffers], int(nulls.sum()), children=children)
+
+
+def _own_buffers(array: pa.Array) -> int | None:
+    """Return how many of the buffers of an array are not those of its children; None for all."""
+    if not array.type.num_fields:
+        return None
+    return 1 if pt.is_struct(array.type) or pt.is_fixed_size_list(array.type) else 2
 
 
 def has_decimals(kind: pa.DataType) -> bool:

@@ -36,7 +36,7 @@ from recshuf.formats.parquet.union import columns_of, conform_batch, unite
 from recshuf.interfaces import RowBuffer, RowFragment, Source, TableDecoder, cut_batch
 from recshuf.records.arrays import count_bytes, count_bytes_before
 from recshuf.records.batch import concat_batches
-from recshuf.records.conforming import conform, find_indices
+from recshuf.records.conforming import conform, find_indices, settle
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -386,7 +386,7 @@ class ArrowSink(FileSink):
         self._stream.flush()
 
     def _write(self, table: pa.Table) -> None:
-        columns = [column.combine_chunks() for column in table.columns]
+        columns = [settle(column.combine_chunks()) for column in table.columns]
         batch = pa.RecordBatch.from_arrays(columns, schema=self._target.looked_up)
         self._writer.write_batch(self._target.declare(batch))
         self._count += batch.num_rows

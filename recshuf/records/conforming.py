@@ -171,27 +171,32 @@ def _with_children(
 
 
 def settle(array: pa.Array) -> pa.Array:
-    """Return the same values without nulls under the nulls of lists of a fixed size.
+    """Return the same values without nulls under the nulls of lists of a fixed size, and of structs in fields that take no nulls.
 
-    Whether there are some after Arrow has taken values depends on those that were taken with them.
+    In the lists, whether there are some after Arrow has taken values depends on those that were taken with them; Parquet
+    refuses those in the fields.
     """
     return _settle(concat_one(array), None) if _has_nulls_below(array, is_below=False) else array
 
 
 def _has_nulls_below(array: pa.Array, *, is_below: bool) -> bool:
-    """Tell whether anything under a null of a list of a fixed size may be null."""
+    """Tell whether anything that `settle` may change is null."""
     if is_below and array.null_count:
         return True
     if isinstance(array.type, pa.BaseExtensionType):
         return _has_nulls_below(array.storage, is_below=is_below)
-    is_below |= pt.is_fixed_size_list(array.type) and array.null_count > 0
-    return any(_has_nulls_below(child, is_below=is_below) for child in _children(array))
+    return any(
+        _has_nulls_below(child, is_below=is_below or (is_settled and array.null_count > 0))
+        for child, is_settled in _children(array)
+    )
 
 
-def _children(array: pa.Array) -> list[pa.Array]:
-    if pt.is_struct(array.type):
-        return [array.field(index) for index in range(array.type.num_fields)]
-    return [array.values] if array.type.num_fields and not pt.is_dictionary(array.type) else []
+def _children(array: pa.Array) -> list[tuple[pa.Array, bool]]:
+    """Return what an array holds, each with whether it has no nulls under those of the array once that is settled."""
+    kind = array.type
+    if pt.is_struct(kind):
+        return [(array.field(index), not kind.field(index).nullable) for index in range(kind.num_fields)]
+    return [(array.values, pt.is_fixed_size_list(kind))] if kind.num_fields else []
 
 
 def _settle(array: pa.Array, hidden: NDArray[np.bool_] | None) -> pa.Array:
@@ -201,23 +206,28 @@ def _settle(array: pa.Array, hidden: NDArray[np.bool_] | None) -> pa.Array:
         return kind.wrap_array(_settle(array.storage, hidden))
     if pt.is_null(kind):
         return array
-    validity, *buffers = array.buffers()[: _own_buffers(array)]
+    is_fixed = pt.is_struct(kind) or pt.is_fixed_size_list(kind)
+    validity, *buffers = array.buffers()[: (1 if is_fixed else 2) if kind.num_fields else None]
     nulls = array.is_null().to_numpy(zero_copy_only=False)
-    below = hidden if pt.is_struct(kind) else None
-    if pt.is_fixed_size_list(kind):
-        below = np.repeat(nulls if hidden is None else nulls | hidden, kind.list_size)
+    below = nulls if hidden is None else nulls | hidden
     if hidden is not None:
-        nulls &= ~hidden
+        nulls = nulls & ~hidden
         validity = pa.py_buffer(np.packbits(~nulls, bitorder="little")) if nulls.any() else None
-    children = [_settle(child, below) for child in _children(array)]
+    children = []
+    for child, is_settled in _children(array):
+        inner = below if is_settled else hidden if is_fixed else None
+        if inner is not None and pt.is_fixed_size_list(kind):
+            inner = np.repeat(inner, kind.list_size)
+        children.append(_settle(child, inner))
     return pa.Array.from_buffers(kind, len(array), [validity, *buffers], int(nulls.sum()), children=children)
 
 
-def _own_buffers(array: pa.Array) -> int | None:
-    """Return how many of the buffers of an array are not those of its children; None for all."""
-    if not array.type.num_fields:
-        return None
-    return 1 if pt.is_struct(array.type) or pt.is_fixed_size_list(array.type) else 2
+def has_required(kind: pa.DataType) -> bool:
+    """Tell whether a type has a field that takes no nulls inside of a struct, at any depth."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return has_required(kind.storage_type)
+    fields = [kind.field(index) for index in range(kind.num_fields)]
+    return any((pt.is_struct(kind) and not field.nullable) or has_required(field.type) for field in fields)
 
 
 def has_decimals(kind: pa.DataType) -> bool:

@@ -24,7 +24,14 @@ from recshuf.formats.parquet.thrift import LIST, STRUCT, ThriftReader, encode_li
 from recshuf.formats.parquet.types import leaf_types, null_bits
 from recshuf.interfaces import RowBuffer, WriteOptions
 from recshuf.records.arrays import has_offsets, is_bytes, view_offsets
-from recshuf.records.conforming import check_digits, conform, encode_dictionary, has_decimals
+from recshuf.records.conforming import (
+    check_digits,
+    conform,
+    encode_dictionary,
+    has_decimals,
+    has_required,
+    settle,
+)
 from recshuf.system.threads import TaskQueue
 
 if TYPE_CHECKING:
@@ -102,6 +109,7 @@ class ParquetSink(FileSink):
         self._dictionaries = plan.dictionaries or []
         self._buffer = RowBuffer(schema, plan.row_group_rows or FirstRows.rows)
         self._decimals = {place for place, kind in enumerate(plan.native.types) if has_decimals(kind)}
+        self._required = {place for place, kind in enumerate(plan.native.types) if has_required(kind)}
         super().__init__(files)
 
     @property
@@ -170,6 +178,8 @@ class ParquetSink(FileSink):
         # Arrow joins no chunks of columns with extensions inside to none.
         array = column.combine_chunks() if column.num_chunks else pa.nulls(0, column.type)
         field = self._plan.native.field(index)
+        if index in self._required:
+            array = settle(array)
         try:
             if index in self._plan.categories:
                 array = _encode_ordered(array, self._plan.categories[index], field.type)

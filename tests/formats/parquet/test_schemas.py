@@ -389,6 +389,28 @@ def test_a_column_without_values_has_no_say_in_what_values_mean(tmp_path: Path) 
         shuffled(full, clash)
 
 
+@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
+def test_a_struct_that_a_file_lacks_is_null_also_with_a_field_that_takes_no_nulls(
+    tmp_path: Path, suffix: str
+) -> None:
+    inner = pa.struct([pa.field("k", pa.string(), nullable=False), pa.field("v", pa.int8())])
+    kind = pa.struct([pa.field("s", inner, nullable=False), pa.field("t", inner)])
+    rows = [{"s": {"k": "a", "v": None}, "t": None}, {"s": {"k": "b", "v": 1}, "t": {"k": "c", "v": 2}}]
+    lacks, has = tmp_path / f"lacks.{suffix}", tmp_path / f"has.{suffix}"
+    recshuf.shuffle(pa.table({"n": [0, 1]}), lacks)
+    recshuf.shuffle(pa.table({"n": [2, 3], "c": pa.array(rows, kind)}), has)
+    for inputs in ([lacks, has], [has, lacks]):
+        output = tmp_path / "out.parquet"
+        recshuf.shuffle(inputs, output, verify=True, overwrite=True)
+        written = load(output).sort_by("n")
+        assert written["c"].to_pylist() == [None, None, *rows]
+        assert written.schema.field("c").type == kind
+    recshuf.scatter([lacks, has], tmp_path / "store")
+    recshuf.gather(tmp_path / "store", tmp_path / "gathered.parquet", verify=True)
+    nulls = pa.table({"c": pa.concat_arrays([pa.nulls(1, kind), pa.array(rows, kind)])})
+    assert recshuf.shuffle(nulls, tmp_path / "nulls.parquet", verify=True).records == 3
+
+
 def test_values_still_clash(tmp_path: Path) -> None:
     """A value anywhere, or a list or struct around none, is no lack of values. Neither are types that no file has values of."""
     full = store(tmp_path / "full.parquet", {"c": ["x"]})

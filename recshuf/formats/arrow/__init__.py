@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import xxhash
@@ -166,6 +167,14 @@ class ArrowFormat(LazyFormat):
         return head.startswith(_PADDED_MAGIC) or (
             head[:4] == _MARK and 0 < length < 1 << 31 and length % 8 == 0
         )
+
+    def grow_layout(self, layout: Any) -> Any:
+        """Return the layout with plain columns in place of dictionaries, which may lack values of further inputs."""
+        schema = layout.schema
+        for index in layout.dictionaries:
+            field = schema.field(index)
+            schema = schema.set(index, field.with_type(field.type.value_type))
+        return replace(layout, schema=schema, dictionaries={})
 
 
 FORMAT = ArrowFormat()

@@ -327,7 +327,11 @@ class ArrowTarget(BufferedTarget):
         """Return records with places in dictionaries; Arrow prepares a dictionary for each call, so short batches cost much."""
         columns, kinds = batch.columns, self.declared.types
         for index, values in self._dictionaries.items():
-            columns[index] = find_indices(columns[index], values, kinds[index])
+            indices = find_indices(columns[index], values, kinds[index])
+            if indices.null_count != columns[index].null_count:
+                name = self.looked_up.field(index).name
+                raise ConversionError(name, "its dictionary lacks a value", remedy="report this as a fault")
+            columns[index] = indices
         return pa.RecordBatch.from_arrays(columns, schema=self.looked_up)
 
     def declare(self, batch: pa.RecordBatch) -> pa.RecordBatch:

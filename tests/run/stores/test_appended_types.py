@@ -300,3 +300,25 @@ def test_slices_and_compactions_keep_what_is_known(tmp_path: Path) -> None:
     append(store, make_table(None), time=9)
     expire(store, before=9)
     check_types(store, None)
+
+
+def test_values_that_no_dictionary_of_the_store_has_are_gathered(tmp_path: Path) -> None:
+    def write_arrow(name: str, values: list[str | None]) -> Path:
+        column = pa.array(values).dictionary_encode()
+        with pa.ipc.new_file(tmp_path / name, pa.schema([("c", column.type)])) as file:
+            file.write_table(pa.table({"c": column}))
+        return tmp_path / name
+
+    def gather() -> pa.ChunkedArray:
+        recshuf.gather(store, tmp_path / "out.arrow", verify=True, overwrite=True)
+        return pa.ipc.open_file(tmp_path / "out.arrow").read_all()["c"]
+
+    store = tmp_path / "store"
+    recshuf.scatter(write_arrow("first.arrow", ["a", "b", None]), store)
+    assert pa.types.is_dictionary(gather().type)
+    recshuf.window(store, append=[write_arrow("more.arrow", ["c", "a"])], time=1)
+    with recshuf.PileWriter(store, "program") as writer:
+        writer.write({"c": ["d"]})
+    for _ in range(2):
+        assert sorted(map(str, gather().to_pylist())) == ["None", "a", "a", "b", "c", "d"]
+        recshuf.compact(store, sets=1)

@@ -6,18 +6,19 @@ Must not import pyarrow, which other modules of reading do: allocators are chose
 from __future__ import annotations
 
 import math
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
-from recshuf.errors import MemoryLimitError
+from recshuf.errors import InputError, MemoryLimitError
 from recshuf.records.keys import MAX_PILES
 from recshuf.system.memory import BASE_BYTES
 from recshuf.system.units import format_size, round_up
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -87,6 +88,27 @@ def find_least(fits: Callable[[int], bool], too_little: int) -> int:
     while not fits(least):
         least = round_up(least + 1)
     return least
+
+
+@contextmanager
+def naming_memory(
+    memory_bytes: int, max_record_bytes: int, find_longest: Callable[[int], int]
+) -> Iterator[None]:
+    """Name the memory with which a record can be read that is too long for a memory limit.
+
+    `max_record_bytes` are allowed, whatever the memory; `find_longest` returns the bytes of the longest record under a limit.
+    """
+    try:
+        yield
+    except InputError as error:
+        remedy, size = error.remedy or "", min(error.record_bytes, max_record_bytes)
+        if not size or "raise --memory" not in remedy:
+            raise
+        least = find_least(lambda tried: find_longest(tried) >= size, memory_bytes)
+        remedy = remedy.replace("raise --memory", f"raise --memory to {format_size(least)} or more")
+        if size < error.record_bytes:
+            remedy += ", and --max-record-bytes"
+        raise InputError(error.name, error.problem, place=error.place, remedy=remedy) from error
 
 
 CACHE_PILE_BYTES = 4 << 20

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, BinaryIO
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import pyarrow as pa
 
 from recshuf.dataclass import dataclass
-from recshuf.errors import ConversionError, InputError, MemoryLimitError, OutputExistsError, UsageError
+from recshuf.errors import ConversionError, MemoryLimitError, OutputExistsError, UsageError
 from recshuf.formats import (
     LAST_RESORT,
     check_output,
@@ -34,7 +34,6 @@ from recshuf.job.job import SMALLEST_MEMORY, Job
 from recshuf.job.parts import TaskPlan, size_sets
 from recshuf.job.plan import Cut, Limits, Plan
 from recshuf.job.planner import make_plan, take_census
-from recshuf.job.sizing import find_least
 from recshuf.output.local import LocalDestination
 from recshuf.piles.layout import PileLayout
 from recshuf.records.key_makers import extend_schema as add_words
@@ -51,7 +50,7 @@ from recshuf.system.paths import real_path
 from recshuf.system.units import format_size, round_up
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from recshuf.interfaces import Decoder, Format, Sink, Traits, ValueReader, WriteOptions
     from recshuf.job.report import Progress
@@ -364,23 +363,6 @@ def plan_again(run: Run, memory_bytes: int) -> Plan:
     plan, target = run.plan, _preview_target(run.inputs, run.output, run.decoding)
     piles = PileLayout(plan.pile_count, plan.set_of_input)
     return _make_plan(replace(run, job=replace(run.job, memory_bytes=memory_bytes)), target, piles)
-
-
-@contextmanager
-def naming_memory(job: Job, plan: Callable[[int], Plan]) -> Iterator[None]:
-    """Name the memory with which a record can be read that is too long for the limit of a job; `plan` returns the plan for a limit."""
-    try:
-        yield
-    except InputError as error:
-        remedy = error.remedy or ""
-        size = min(error.record_bytes, job.read.max_record_bytes)
-        if not size or "raise --memory" not in remedy:
-            raise
-        least = find_least(lambda tried: plan(tried).max_record_bytes >= size, job.memory_bytes)
-        remedy = remedy.replace("raise --memory", f"raise --memory to {format_size(least)} or more")
-        if size < error.record_bytes:
-            remedy += ", and --max-record-bytes"
-        raise InputError(error.name, error.problem, place=error.place, remedy=remedy) from error
 
 
 def _describe_left_out(inputs: Inputs) -> str:

@@ -11,13 +11,12 @@ from __future__ import annotations
 import secrets
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recshuf.errors import MemoryLimitError, PileError, UsageError
 from recshuf.job.features import find_fields
 from recshuf.job.planner import ORDERING
-from recshuf.job.sizing import count_whole, find_least
+from recshuf.job.sizing import count_whole, find_least, naming_memory
 from recshuf.output.entries import find_rows, read_entries
 from recshuf.output.manifest import find_checksum
 from recshuf.piles.epochs import StoredOrder
@@ -27,7 +26,7 @@ from recshuf.piles.regions import FilledRegions
 from recshuf.piles.store import Store, name_set
 from recshuf.run.features import choose_keys, count_missing, count_read, find_counts, find_duplicates
 from recshuf.run.open_run import make_quarantine, open_task_store
-from recshuf.run.resolve import Run, naming_memory, plan_again
+from recshuf.run.resolve import Run, plan_again
 from recshuf.run.scatter import Scatter, ScatterTask
 from recshuf.system.files import drop_file_pages
 from recshuf.system.memory import release_freed
@@ -115,7 +114,12 @@ def _read_inputs(run: Run, finished: Collection[int], note: Callable[[SealedSet]
     )
     if run.decoding.inner is not None:
         run.decoding.inner.on_note = run.progress.warn
-    with naming_memory(run.job, partial(plan_again, run)):
+    job = run.job
+
+    def find_longest(memory_bytes: int) -> int:
+        return plan_again(run, memory_bytes).max_record_bytes
+
+    with naming_memory(job.memory_bytes, job.read.max_record_bytes, find_longest):
         Scatter(task, run.store, run.decoder, run.progress).run(files)
     _release_freed(run)
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 
 import h5py
@@ -341,19 +342,18 @@ def write_one_long(path: Path, size: int) -> None:
                 file["v"] = values
 
 
-@pytest.mark.parametrize("makes_store", [False, True])
+@pytest.mark.parametrize("door", ["shuffle", "scatter", "verify"])
 @pytest.mark.parametrize("suffix", [".txt", ".txt.zst", ".jsonl", ".csv", ".parquet", ".arrow", ".h5"])
-def test_the_memory_that_an_error_names_takes_the_record(tmp_path: Path, suffix: str, makes_store: bool):
+def test_the_memory_that_an_error_names_takes_the_record(tmp_path: Path, suffix: str, door: str):
+    """In compressed lines nobody knows how long it is: then it takes one that is twice as long as the limit."""
     source = tmp_path / f"in{suffix}"
     write_one_long(source, 12_000_000)
-
-    def run(memory: str) -> int:
-        if makes_store:
-            return recshuf.scatter(source, tmp_path / "store", memory=memory, workers=1).records
-        return recshuf.shuffle(source, tmp_path / f"out{suffix}", memory=memory, workers=1).records
-
-    with pytest.raises(InputError, match=r"raise memory to \d+ MB or more") as caught:
-        run("100MB")
-    named = re.findall(r"raise memory to (\d+) MB", str(caught.value))[0]
-    assert 100 < int(named) < 400
-    assert run(f"{named}MB") == 41
+    output = {"shuffle": tmp_path / f"out{suffix}", "scatter": tmp_path / "store", "verify": source}[door]
+    run = partial(getattr(recshuf, door), source, output, workers=1)
+    memory = "64MB" if door == "verify" else "100MB"
+    for _ in range(2 if suffix == ".txt.zst" and door == "verify" else 1):
+        with pytest.raises(InputError, match=r"raise memory to \d+(\.\d)? MB or more") as caught:
+            run(memory=memory)
+        memory = f"{re.findall(r'raise memory to ([0-9.]+) MB', str(caught.value))[0]}MB"
+    assert float(memory.removesuffix("MB")) < 400
+    assert run(memory=memory)

@@ -23,7 +23,15 @@ from recshuf.formats.metadata import compare_written
 from recshuf.interfaces import SupportsPrefixInference
 from recshuf.job.options import find_own
 from recshuf.job.plan import Limits, sum_known
-from recshuf.job.sizing import PREFIX_BYTES, SMALLEST_BLOCK, Reading, choose_reading, fit, halve_blocks
+from recshuf.job.sizing import (
+    PREFIX_BYTES,
+    SMALLEST_BLOCK,
+    Reading,
+    choose_reading,
+    fit,
+    halve_blocks,
+    naming_memory,
+)
 from recshuf.records.batch import split_ranges
 from recshuf.records.provenance import FILE_COLUMN, ROW_COLUMN
 from recshuf.records.reader import InputReader, ReadingPlan, whole_inputs
@@ -82,26 +90,31 @@ class RecordReader:
             return record_set.source.reading_bytes(block) + int(copies * block) + _HASHING_BYTES
 
         are_objects = any(file.opener for file in record_set.files)
-        limits = Limits(
+        self._worker_bytes = worker_bytes
+        self._limits = Limits(
             job.memory_bytes,
             job.workers,
             job.read.max_record_bytes,
             count_reserved_bytes=lambda memory: count_read_bytes(memory, job.workers) if are_objects else 0,
         )
+        self.plan = self._choose_plan(self._limits)
+
+    def _choose_plan(self, limits: Limits) -> Reading:
+        worker_bytes = self._worker_bytes
 
         def plan_within(tried: Limits) -> Reading:
             small = [SMALLEST_BLOCK]
             return choose_reading(worker_bytes, tried, small, READING_SHARE, 0, "reading", _RECORD_COPIES)
 
-        self.plan = fit(plan_within, limits)
-        if self.plan.max_record_bytes < _LEAST_SHUFFLED:
-            self.plan = fit(plan_within, replace(limits, workers=1))
+        plan = fit(plan_within, limits)
+        if plan.max_record_bytes < _LEAST_SHUFFLED:
+            plan = fit(plan_within, replace(limits, workers=1))
         # Small blocks leave memory to long records, and records must not be shorter than those of a shuffle.
-        enough = min(self.plan.max_record_bytes, max(_MOST_SHUFFLED, limits.room_bytes // _SHUFFLED_COPIES))
-        of_columns = _COLUMN_BYTES * len(record_set.source.schema)
+        enough = min(plan.max_record_bytes, max(_MOST_SHUFFLED, limits.room_bytes // _SHUFFLED_COPIES))
+        of_columns = _COLUMN_BYTES * len(self.record_set.source.schema)
         plans: list[Reading] = []
-        for power in range(self.plan.workers.bit_length()):
-            workers = self.plan.workers >> power
+        for power in range(plan.workers.bit_length()):
+            workers = plan.workers >> power
             for block in halve_blocks(max(_BLOCK_BYTES, of_columns)):
                 needed = workers * worker_bytes(block)
                 longest = min(limits.max_record_bytes, (limits.room_bytes - needed) // _RECORD_COPIES)
@@ -111,7 +124,7 @@ class RecordReader:
             # Each halving of a block adds what a column takes beside its values; below a half, fewer threads are faster.
             if plans and plans[-1].block_bytes >= of_columns // 2:
                 break
-        self.plan = max(plans, key=lambda plan: plan.block_bytes, default=self.plan)
+        return max(plans, key=lambda one: one.block_bytes, default=plan)
 
     def infer_schema(self) -> pa.Schema | None:
         """Return the schema of the tables; if no file states it, reads as many records as the set wants. None without a decoder."""
@@ -175,7 +188,13 @@ class RecordReader:
                 self._progress.advance(part.num_rows, int(part.nbytes))
 
         release_freed()  # what matching, statistics or another reading left behind
-        InputReader(source, ReadingPlan(*self.plan), whole_inputs(source), visit_parts).run("verify")
+        limits = self._limits
+
+        def find_longest(memory_bytes: int) -> int:
+            return self._choose_plan(replace(limits, memory_bytes=memory_bytes)).max_record_bytes
+
+        with naming_memory(limits.memory_bytes, limits.max_record_bytes, find_longest):
+            InputReader(source, ReadingPlan(*self.plan), whole_inputs(source), visit_parts).run("verify")
         release_freed()
 
 

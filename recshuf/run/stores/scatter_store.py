@@ -22,7 +22,7 @@ from recshuf.formats.stored import TableForm, pack_source
 from recshuf.job.plan import Costs, Cut, Plan, sum_known
 from recshuf.job.planner import make_plan
 from recshuf.job.report import DownloadReport, FileReport, ScatterReport
-from recshuf.job.sizing import assign_sets, choose_kept_set_bytes, count_piles, divide_kept
+from recshuf.job.sizing import assign_sets, choose_kept_set_bytes, count_piles, divide_kept, naming_memory
 from recshuf.piles.kept.snapshots import Snapshot
 from recshuf.piles.kept.stored import open_new_sets
 from recshuf.piles.layout import StorePlan
@@ -31,7 +31,7 @@ from recshuf.records.arrays import find_nulls
 from recshuf.records.key_makers import PositionKeys
 from recshuf.records.provenance import PROVENANCE_BYTES, extend_schema, pack_provenance
 from recshuf.run.open_run import open_quarantine
-from recshuf.run.resolve import find_limits, naming_memory, plan_in_group
+from recshuf.run.resolve import find_limits, plan_in_group
 from recshuf.run.scatter import Scatter, ScatterTask
 from recshuf.storage.reading.objects import list_requests
 from recshuf.system.paths import real_path
@@ -252,7 +252,11 @@ def scatter_sets(
             on_set=sealed.append,
         )
         progress.start("scatter", plan.record_count, plan.byte_count)
-        with naming_memory(limited, lambda tried: plan_for(replace(job, memory_bytes=tried))):
+
+        def find_longest(memory_bytes: int) -> int:
+            return plan_for(replace(job, memory_bytes=memory_bytes)).max_record_bytes
+
+        with naming_memory(limited.memory_bytes, job.read.max_record_bytes, find_longest):
             counts = Scatter(task, store, observer, progress).run(inputs.files)
     if quarantine is not None:
         quarantine.finish()

@@ -4,7 +4,8 @@ import json
 import re
 import struct
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -62,47 +63,35 @@ def test_the_name_of_an_output_file_says_its_form(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("stream", "codec"), [(False, "zstd"), (False, None), (True, "lz4")], ids=["zstd", "plain", "stream"]
-)
+    ("stream", "codec", "chunk"), [(False, "zstd", 700), (False, None, 700), (True, "lz4", 10)], ids=["zstd", "plain", "stream"]
+)  # fmt: skip
 def test_form_and_batches_are_kept_and_the_order_is_that_of_parquet(
-    tmp_path: Path, stream: bool, codec: str | None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stream: bool, codec: str | None, chunk: int
 ) -> None:
-    table = make_table()
-    write(tmp_path / "in.arrow", table, stream=stream, compression=codec)
+    """Arrow prepares a whole dictionary for each look-up, so values of many short batches are looked up together."""
+    table, names = make_table(), pa.array([f"{n % 50}" if n % 7 else None for n in range(ROWS)])
+    table = table.append_column("view", table["text"].cast("string_view"))
+    table = table.append_column("name", names.dictionary_encode())
+    write(tmp_path / "in.arrow", table, stream=stream, chunk=chunk, compression=codec)
     pq.write_table(table, tmp_path / "in.parquet")
-    for suffix in ("arrow", "parquet"):
-        recshuf.shuffle(tmp_path / f"in.{suffix}", tmp_path / f"out.{suffix}", seed=4, verify=True)
-    found, content = read(tmp_path / "out.arrow"), (tmp_path / "out.arrow").read_bytes()
-    assert found.equals(pq.read_table(tmp_path / "out.parquet"))
-    assert [len(chunk) for chunk in found["id"].chunks] == [700, 700, 700, 700, 200]
-    assert content.startswith(b"ARROW1") == (not stream)
-    assert [name for name, magic in CODECS.items() if magic in content] == [codec] * (codec is not None)
-
-
-def test_values_of_many_short_batches_are_looked_up_together(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Arrow prepares the whole dictionary for each look-up."""
-    names = pa.array([f"{n % 50}" if n % 7 else None for n in range(ROWS)]).dictionary_encode()
-    table = (
-        make_table()
-        .append_column("name", names)
-        .append_column("view", make_table()["text"].cast("string_view"))
-    )
-    write(tmp_path / "in.arrow", table, chunk=10)
-    calls = Counter[str]()
+    looked_up = list[object]()
 
     def find_indices(*arguments: object) -> object:
-        calls["find"] += 1
+        looked_up.append(arguments)
         return conforming.find_indices(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr("recshuf.formats.arrow.files.find_indices", find_indices)
-    recshuf.shuffle(tmp_path / "in.arrow", tmp_path / "out.arrow", seed=4)
-    found = read(tmp_path / "out.arrow")
+    for suffix in ("arrow", "parquet"):
+        recshuf.shuffle(tmp_path / f"in.{suffix}", tmp_path / f"out.{suffix}", seed=4, verify=True)
+    found, content = read(tmp_path / "out.arrow"), (tmp_path / "out.arrow").read_bytes()
     assert found.schema.equals(table.schema)
-    assert sorted(found.to_pylist(), key=lambda row: row["id"]) == table.to_pylist()
-    assert [len(chunk) for chunk in found["name"].chunks] == [10] * (ROWS // 10)
-    assert 0 < calls["find"] < ROWS // 100
+    assert found.to_pylist() == pq.read_table(tmp_path / "out.parquet").to_pylist()
+    assert [len(part) for part in found["id"].chunks] == [
+        len(part) for part in read(tmp_path / "in.arrow")["id"].chunks
+    ]
+    assert 0 < len(looked_up) < ROWS // 100
+    assert content.startswith(b"ARROW1") == (not stream)
+    assert [name for name, magic in CODECS.items() if magic in content] == [codec] * (codec is not None)
 
 
 def test_the_rows_of_a_batch_are_those_of_8_mib_where_inputs_have_one_batch_or_none(tmp_path: Path) -> None:
@@ -214,8 +203,7 @@ def test_an_index_of_pandas_that_says_more_than_the_row_becomes_a_column(tmp_pat
     found = read(tmp_path / "out.arrow").to_pandas()
     assert found.index.name == "at"
     assert sorted(zip(found.index, found["a"], strict=True)) == [(5 + 2 * n, n) for n in range(10)]
-    opened = FORMAT.open_source([InputFile(str(source), source)], ReadOptions())
-    parts = [batch for part in opened.fragments(0, 24, 1 << 20) for batch in part.batches()]
+    parts = [batch for part in read_parts(InputFile(str(source), source), 24) for batch in part]
     assert len(parts) > 2
     assert pa.Table.from_batches(parts)["at"].to_pylist() == list(range(5, 25, 2))
 
@@ -227,22 +215,9 @@ def test_short_batches_of_many_columns_are_joined_by_the_memory_of_their_arrays(
     with pa.ipc.new_stream(path, batch.schema) as writer:
         for _ in range(rows):
             writer.write_batch(batch)
-    source = FORMAT.open_source([InputFile(str(path), path)], ReadOptions())
-    counts = [part.record_count for part in source.fragments(0, block, 1 << 20)]
+    counts = [sum(map(len, part)) for part in read_parts(InputFile(str(path), path), block)]
     assert sum(counts) == rows
     assert max(counts) * columns * 500 <= 2 * block
-
-
-@pytest.mark.parametrize("stream", [False, True])
-def test_rows_that_grow_are_read_by_their_own_bytes(tmp_path: Path, stream: bool) -> None:
-    """The first rows do not tell how long the others are."""
-    block = 1 << 16
-    table = pa.table({"text": ["x"] * 700 + ["y" * 1000] * 2000})
-    path = write(tmp_path / "in.arrow", table, stream=stream, chunk=10)
-    source = FORMAT.open_source([InputFile(str(path), path)], ReadOptions())
-    sizes = [sum(batch.nbytes for batch in part.batches()) for part in source.fragments(0, block, 1 << 20)]
-    assert sum(sizes) >= table.nbytes
-    assert max(sizes) < 1.5 * block
 
 
 def test_the_memory_of_a_batch_that_is_written_is_that_of_rows_from_everywhere(tmp_path: Path) -> None:
@@ -306,12 +281,12 @@ def test_a_batch_that_is_written_is_of_the_bytes_of_its_views(
 
 SHORT, LONG = ["x"] * 700, [f"{n % 20:010}" * 100 for n in range(2000)]
 WORDS = pa.chunked_array([pa.array(part).dictionary_encode() for part in (SHORT, LONG)]).unify_dictionaries()
-SHARED = {
-    "value": lambda words: words,
+COLUMNS: dict[str, Callable[[pa.Array], pa.Array]] = {
     "null": lambda words: pa.DictionaryArray.from_arrays(
         pa.array([None if n % 3 else place for n, place in enumerate(words.indices.to_pylist())], pa.int16()),
         words.dictionary,
     ),
+    "value": lambda words: words,
     "list": lambda words: pa.ListArray.from_arrays(pa.array(range(len(words) + 1), pa.int32()), words),
     "fixed list": lambda words: pa.FixedSizeListArray.from_arrays(words, 1),
     "struct": lambda words: pa.StructArray.from_arrays([words], ["word"]),
@@ -321,41 +296,46 @@ SHARED = {
 }
 
 
-@pytest.mark.parametrize("kind", SHARED)
-@pytest.mark.parametrize("form", ["file", "file of views", "table", "views"])
-def test_rows_that_share_values_are_read_by_the_bytes_of_these(tmp_path: Path, kind: str, form: str) -> None:
-    """In a dictionary, or as views, at any depth."""
-    words = [pa.array(WORDS.chunk(0).dictionary).take(part.indices) for part in WORDS.chunks]
-    if kind != "null" and "views" in form:
-        chunks = [SHARED[kind](part.cast(pa.string_view())) for part in words]
-    else:
-        chunks = [SHARED[kind](part) for part in WORDS.chunks]
-    block, table = 1 << 16, pa.table({"n": pa.array(range(2700)), "shared": pa.chunked_array(chunks)})
-    if "file" in form:
-        file = InputFile("in.arrow", write(tmp_path / "in.arrow", table, chunk=1000))
-    else:
-        file = InputFile("table", None, table=name_table(table, 0).table)
+def read_parts(file: InputFile, block_bytes: int = 1 << 16) -> list[list[pa.RecordBatch]]:
+    """Return the batches of each fragment of an input."""
     source = FORMAT.open_source([file], ReadOptions())
-    parts = [list(part.batches()) for part in source.fragments(0, block, 1 << 20)]
-    assert sum(batch.num_rows for part in parts for batch in part) == 2700
-    assert max(sum(batch.nbytes for batch in part) for part in parts) < 1.5 * block
+    return [list(part.batches()) for part in source.fragments(0, block_bytes, 1 << 20)]
 
 
-@pytest.mark.parametrize("stream", [False, True])
-def test_long_values_of_a_dictionary_are_made_dense_a_block_at_a_time(tmp_path: Path, stream: bool) -> None:
+@pytest.mark.parametrize(
+    ("kind", "held"),
+    [("value", pa.string()), *product(COLUMNS, [WORDS.type]), *product([*COLUMNS][1:], [pa.string_view()])],
+    ids=str,
+)
+def test_rows_are_read_by_their_own_bytes_and_those_that_they_share(
+    tmp_path: Path, kind: str, held: pa.DataType
+) -> None:
+    """The first rows do not tell how long the others are; values are shared in a dictionary, or as views, at any depth."""
+    words = [part if held == WORDS.type else part.dictionary_decode().cast(held) for part in WORDS.chunks]
+    table = pa.table({"n": range(2700), "held": pa.chunked_array([COLUMNS[kind](part) for part in words])})
+    path, chunk = tmp_path / "in.arrow", 10 if held == pa.string() else 1000
+    for form in ("table", "file", "stream"):
+        file = InputFile(form, None, table=name_table(table, 0).table)
+        if form != "table":
+            file = InputFile(form, write(path, table, stream=form == "stream", chunk=chunk))
+        parts = read_parts(file)
+        batches = [batch for part in parts for batch in part]
+        assert pa.Table.from_batches(batches).to_pylist() == table.to_pylist()
+        assert max(sum(batch.nbytes for batch in part) for part in parts) < 1.5 * (1 << 16)
+
+
+def test_long_values_of_a_dictionary_are_made_dense_a_block_at_a_time(tmp_path: Path) -> None:
     """Most rows of the batch are short, so that its mean row tells nothing of them."""
-    block, words = 1 << 16, pa.array(["x"] * 2500 + [f"{n % 20:010}" * 100 for n in range(200)])
-    path = write(
-        tmp_path / "in.arrow", pa.table({"word": words.dictionary_encode()}), stream=stream, chunk=2700
-    )
-    source = FORMAT.open_source([InputFile("in.arrow", path)], ReadOptions())
-    batches = [batch for part in source.fragments(0, block, 1 << 20) for batch in part.batches()]
-    assert pa.Table.from_batches(batches)["word"].to_pylist() == words.to_pylist()
-    assert max(batch.get_total_buffer_size() for batch in batches) < 1.5 * block
+    words = pa.array(["x"] * 2500 + [f"{n % 20:010}" * 100 for n in range(200)])
+    table = pa.table({"word": words.dictionary_encode()})
+    for stream in (False, True):
+        path = write(tmp_path / "in.arrow", table, stream=stream, chunk=2700)
+        batches = [batch for part in read_parts(InputFile("in.arrow", path)) for batch in part]
+        assert pa.Table.from_batches(batches)["word"].to_pylist() == words.to_pylist()
+        assert max(batch.get_total_buffer_size() for batch in batches) < 1.5 * (1 << 16)
 
 
-@pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("compression", [None, "lz4"])
+@pytest.mark.parametrize(("stream", "compression"), [(False, "lz4"), (True, None)])
 def test_damage_is_an_error_or_changes_values_alone(
     tmp_path: Path, stream: bool, compression: str | None
 ) -> None:

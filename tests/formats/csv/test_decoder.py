@@ -18,7 +18,7 @@ from recshuf.errors import InputError, SchemaMismatch, UsageError
 from recshuf.formats.csv import FORMAT
 from recshuf.interfaces import InputFile
 from tests.support.formats.decimal_tools import KINDS as DECIMAL_KINDS
-from tests.support.formats.format_tools import place_batches, reading_csv
+from tests.support.formats.format_tools import decode_all, place_batches, reading_csv
 from tests.support.formats.line_tools import give, same_folder
 from tests.support.formats.parquet_tools import watched_memory
 
@@ -35,12 +35,7 @@ def decode(
     content = "".join(f"{value},k\n" for value in values)
     file = give(folder / "in.csv", content.encode())
     schema = None if given is None else pa.schema([("f0", given), ("f1", pa.string())])
-    source = FORMAT.open_source([file], reading_csv(delimiter=b",", schema=schema))
-    decoder = source.decoder()
-    placed = place_batches(source, block_bytes)
-    for one in reversed(placed):
-        decoder.observe(*one)
-    return pa.Table.from_batches([decoder.decode(batch) for batch, _, _ in placed], decoder.finish())
+    return decode_all(FORMAT.open_source([file], reading_csv(delimiter=b",", schema=schema)), block_bytes)
 
 
 @same_folder
@@ -82,11 +77,6 @@ def decode_by_prefix(folder: Path, *parts: list[str]) -> pa.Table | None:
         return pa.Table.from_batches([decoder.decode(batch) for batch, _, _ in placed], decoder.finish())
     except SchemaMismatch:
         return None
-
-
-def test_the_schema_names_the_columns_of_empty_inputs(tmp_path: Path) -> None:
-    table = decode(tmp_path, [], given=pa.int64())
-    assert (table.num_rows, table.schema) == (0, pa.schema([("f0", pa.int64()), ("f1", pa.string())]))
 
 
 def merge_types(path: Path) -> pa.Schema:
@@ -147,6 +137,7 @@ def test_what_would_be_altered_or_is_text_to_others_stays_text(tmp_path: Path) -
 
 
 def test_values_are_those_of_their_texts(tmp_path: Path) -> None:
+    assert decode(tmp_path, [], given=pa.int64()).schema.field("f0").type == pa.int64()
     day, moment = datetime.date(2020, 1, 1), datetime.datetime(2020, 1, 1, 10)
     for texts, values in (
         (["", '""', "a", '"a ""b"""'], [None, "", "a", 'a "b"']),
@@ -166,38 +157,28 @@ def test_values_are_those_of_their_texts(tmp_path: Path) -> None:
         assert [(type(one), one) for one in found] == [(type(one), one) for one in values], texts
 
 
-@pytest.mark.parametrize("delimiter", [b",", b"\t", b";", b" ", b"|", b"x"])
-@pytest.mark.parametrize("code", ["0480", '"0480"', "+4", '"+4"', "-07", "00.5"])
-def test_codes_are_text_behind_any_delimiter(tmp_path: Path, delimiter: bytes, code: str) -> None:
-    rows = [["1", "1", "1"], *([code if at == place else "2" for at in range(3)] for place in range(3))]
-    file = give(tmp_path / "in.csv", b"".join(delimiter.join(map(str.encode, row)) + b"\n" for row in rows))
-    source = FORMAT.open_source([file], reading_csv(delimiter=delimiter, header=0))
-    ((batch, *place),) = place_batches(source, 1 << 20)
-    decoder = source.decoder()
-    decoder.observe(batch, *place)
-    columns = [[row[place].strip('"') for row in rows] for place in range(3)]
-    assert list(decoder.decode(batch).to_pydict().values()) == columns
-
-
 @same_folder
-@given(st.integers(0, 99), st.integers(0, 3), st.sampled_from(["0480", "+4", "-07"]))
-@example(1, 0, "0480")
-@example(0, 3, "0480")
-@example(99, 3, "+4")
-def test_a_code_is_found_among_many_texts_that_begin_like_one(
-    tmp_path: Path, row: int, place: int, code: str
+@given(
+    delimiter=st.sampled_from([",", "\t", ";", " ", "|", "x"]),
+    code=st.sampled_from(["0480", "+4", "-07", "00.5", '"0480"', '"+4"']),
+    place=st.integers(0, 3),
+    row=st.integers(0, 99),
+)
+@example(",", "0480", 0, 1)
+@example("x", '"+4"', 3, 0)
+@example("\t", "-07", 3, 99)
+def test_a_code_makes_its_column_text_behind_any_delimiter(
+    tmp_path: Path, delimiter: str, code: str, place: int, row: int
 ) -> None:
-    rows = [["2", "x", f"0{number} Oak Street", "2"] for number in range(100)]
+    """Also among many texts that begin like one."""
+    rows = [["2", "y", f"0{number}_Oak_Street", "2"] for number in range(100)]
     rows[row][0] = ""
     rows[row][place] = code
-    file = give(tmp_path / "in.csv", "".join(",".join(one) + "\n" for one in rows).encode())
-    source = FORMAT.open_source([file], reading_csv(delimiter=b",", header=0))
-    ((batch, *position),) = place_batches(source, 1 << 20)
-    decoder = source.decoder()
-    decoder.observe(batch, *position)
-    for column, found in enumerate(decoder.decode(batch).to_pydict().values()):
+    file = give(tmp_path / "in.csv", "".join(delimiter.join(one) + "\n" for one in rows).encode())
+    source = FORMAT.open_source([file], reading_csv(delimiter=delimiter.encode(), header=0))
+    for column, found in enumerate(decode_all(source).to_pydict().values()):
+        texts = [one[column].strip('"') or None for one in rows]
         is_number = column in {0, 3} - {place}
-        texts = [one[column] or None for one in rows]
         assert found == ([text and int(text) for text in texts] if is_number else texts)
 
 

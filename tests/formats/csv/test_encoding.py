@@ -2,6 +2,7 @@
 
 import csv
 import io
+import random
 from pathlib import Path
 from typing import Any
 
@@ -37,24 +38,6 @@ KINDS = [
 ]
 
 
-def count_per_second(kind: pa.DataType) -> int:
-    return UNITS["ms" if pa.types.is_date64(kind) else kind.unit]
-
-
-def ticks_of(kind: pa.DataType) -> st.SearchStrategy[int]:
-    """Return integers of the width of a type, many of them beside a limit of what its text can say."""
-    half = 1 << kind.bit_width - 1
-    edges = [0, -half, half - 1]
-    if pa.types.is_date32(kind):
-        edges += [FIRST // DAY, LAST // DAY]
-    elif pa.types.is_date64(kind):
-        edges += [FIRST * 1000, (LAST + 1) * 1000 - DAY * 1000]
-    else:
-        edges += [second * count_per_second(kind) for second in (FIRST, LAST, -DAY, 0, DAY)]
-    near = st.tuples(st.sampled_from(edges), st.integers(-DAY, DAY)).map(sum)
-    return (near | st.integers(-half, half - 1)).filter(lambda ticks: -half <= ticks < half)
-
-
 def make_array(kind: pa.DataType, ticks: list[int | None]) -> pa.Array:
     return pa.array(ticks, pa.int32() if kind.bit_width == 32 else pa.int64()).view(kind)
 
@@ -74,56 +57,43 @@ def read_back(text: bytes, kind: pa.DataType) -> pa.Array:
     return table["x"].combine_chunks()
 
 
-@settings(max_examples=examples(100))
-@given(st.sampled_from(KINDS).flatmap(lambda kind: st.tuples(st.just(kind), st.none() | ticks_of(kind))))
-def test_times_read_back_or_are_refused(made: tuple[pa.DataType, int | None]) -> None:
-    kind, ticks = made
-    array = make_array(kind, [ticks, 0])
-    try:
-        text = encode(array)
-    except ConversionError:
-        assert not pa.types.is_duration(kind)
-    else:
-        assert read_back(text, kind).equals(array)
-
-
-# Each type, and each zone with one unit.
-EDGE_KINDS = [
-    *(kind for kind in KINDS if not pa.types.is_duration(kind) and not getattr(kind, "tz", None)),
-    *(pa.timestamp(unit, zone) for unit, zone in zip([*UNITS, "us"], ZONES, strict=True)),
-]
-
-
-def find_edges(kind: pa.DataType) -> tuple[list[int], list[int]]:
-    """Return the last times that text can say, and the first that it cannot."""
-    margin = DAY if pa.types.is_timestamp(kind) and kind.tz else 0
+def find_limits(kind: pa.DataType) -> tuple[int, int, int]:
+    """Return the first and the last time that text can say, and a day, all in ticks."""
     if pa.types.is_date32(kind):
-        said, unsaid = [FIRST // DAY, LAST // DAY], [FIRST // DAY - 1, LAST // DAY + 1]
-    elif pa.types.is_date64(kind):
-        said, unsaid = [FIRST * 1000], [FIRST * 1000 - DAY * 1000, (LAST + 1) * 1000, 1]
-    elif pa.types.is_time(kind):
-        whole = DAY * count_per_second(kind)
-        said, unsaid = [0, whole - 1], [-1, whole]
-    elif kind.unit == "ns":
-        said = [2**63 - 1 - margin * 10**9] + ([] if margin else [FIRST_READ])
-        unsaid = [-(2**63), FIRST_READ - 1]
-    else:
-        first, end = ((second * count_per_second(kind)) for second in (FIRST, LAST + 1))
-        said = [end - 1 - margin * count_per_second(kind)] + ([] if margin else [first])
-        unsaid = [
-            ticks + sign * margin * count_per_second(kind) for ticks, sign in ((first - 1, -1), (end, 1))
-        ]
-    return said, unsaid
+        return FIRST // DAY, LAST // DAY, 1
+    per_second = UNITS["ms" if pa.types.is_date64(kind) else kind.unit]
+    day = DAY * per_second
+    if pa.types.is_time(kind):
+        return 0, day - 1, day
+    if pa.types.is_date64(kind) or kind.unit != "ns":
+        return FIRST * per_second, (LAST + 1) * per_second - 1, day
+    return FIRST_READ, 2**63 - 1, day
 
 
-def test_only_what_text_cannot_say_is_refused() -> None:
-    for kind in EDGE_KINDS:
-        said, unsaid = find_edges(kind)
-        assert read_back(encode(make_array(kind, said)), kind).equals(make_array(kind, said))
-        for ticks in unsaid:
-            for array in (make_array(kind, [0, ticks]), make_array(kind, [ticks]).dictionary_encode()):
-                with pytest.raises(ConversionError, match=r"field 'x': a date"):
-                    encode(array)
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_times_read_back_and_only_what_text_cannot_say_is_refused(kind: pa.DataType) -> None:
+    """Around the first and the last one, and anywhere; the local time counts, too, which is less than a day away."""
+    half, chance = 1 << kind.bit_width - 1, random.Random(str(kind))
+    first, last, day = (-half, half - 1, 0) if pa.types.is_duration(kind) else find_limits(kind)
+    margin = day if getattr(kind, "tz", None) else 0
+    steps = [sign * step for sign in (-1, 1) for step in (0, 1, day - 1, day, day + 1, 2 * day)]
+    near = [edge + step for edge in (first, last, 0) for step in steps]
+    for ticks in {*near, *(chance.randrange(-half, half) for _ in range(9))}:
+        if not -half <= ticks < half:
+            continue
+        array = make_array(kind, [ticks, 0])
+        is_whole = not pa.types.is_date64(kind) or ticks % day == 0
+        try:
+            text = encode(array)
+        except ConversionError as error:
+            has_seconds = "distance from UTC in seconds" in str(error)
+            assert has_seconds or not (first + margin <= ticks <= last - margin and is_whole)
+            with pytest.raises(ConversionError, match=r"field 'x': a (date|time)|overflow"):
+                encode(make_array(kind, [0, ticks]).dictionary_encode())
+        else:
+            assert first <= ticks <= last
+            assert is_whole
+            assert read_back(text, kind).equals(array)
 
 
 def test_a_distance_from_utc_with_seconds_is_refused() -> None:

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import lz4.frame
+import pyarrow as pa
 import zstandard
 
-from recshuf.interfaces import ReadOptions, WriteOptions
+from recshuf.interfaces import ReadOptions, Source, WriteOptions
 from recshuf.testing.runs import LONGEST as LONGEST
 from recshuf.testing.runs import OneWayReader as OneWayReader
 from recshuf.testing.runs import OneWayWriter as OneWayWriter
@@ -48,6 +49,15 @@ def _decompress_frames(content: bytes) -> bytes:
         assert frame.eof, "truncated frame"
         content = frame.unused_data
     return b"".join(parts)
+
+
+def decode_all(source: Source, block_bytes: int = 1 << 20) -> pa.Table:
+    """Return the table form of all records, observed from the last batch to the first."""
+    decoder, placed = source.decoder(), place_batches(source, block_bytes)
+    for one in reversed(placed):
+        decoder.observe(*one)
+    schema = decoder.finish()
+    return pa.Table.from_batches([decoder.decode(batch) for batch, _, _ in placed], schema)
 
 
 # Options for a format's `open_source` and `open_target`, as a run makes them of what is given

@@ -226,14 +226,16 @@ def test_packages_are_looked_up_only_when_needed(tmp_path: Path, monkeypatch: py
         recshuf.shuffle(tmp_path / "in.csv", tmp_path / "out.unknown")
 
 
-def test_traits_import_no_library_of_a_format():
+def test_traits_import_no_library_of_a_format_and_no_format_imports_pandas():
     code = (
         "import sys; from recshuf.formats import OWN_FORMATS, load_format\n"
         "assert [load_format(name).traits.name for name in OWN_FORMATS] == [*OWN_FORMATS]\n"
-        "print({'h5py', 'hdf5plugin', 'pyarrow.parquet', 'pyarrow.csv', 'pyarrow.json', 'deflate'} & {*sys.modules})"
+        "print({'h5py', 'hdf5plugin', 'pyarrow.parquet', 'pyarrow.csv', 'pyarrow.json', 'deflate'} & {*sys.modules})\n"
+        "import recshuf.formats.csv.source, recshuf.formats.jsonl.source, recshuf.formats.parquet.source\n"
+        "print('pandas' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "set()\n"
+    assert done.stdout == "set()\nFalse\n"
 
 
 def test_a_fault_of_a_package_is_said_with_its_name(

@@ -12,7 +12,7 @@ from recshuf.formats.jsonl.decoder import JsonDecoder
 from tests.support.formats.json_oracle import WHITESPACE
 
 TEXTS = st.sampled_from(
-    ["", "a", "2020-01-01", "2020-01-01T00:00:00Z", "1", 'é\u2028\x00"\\', "}{", "null"]
+    ["", "a", "2020-01-01", "2020-01-01T00:00:00Z", "1", 'é\u2028\x00"\\', '}],:\n{["', "null"]
 ) | st.text(st.characters(codec="utf-8"), max_size=4)
 NAMES = st.sampled_from(["a", "b", "c", "é", "", "a.b", "[]", 'q"', "x\x00y", "a/b"])
 INTEGERS = st.integers(-(2**53), 2**53) | st.integers(-9, 9)
@@ -56,30 +56,52 @@ def written(draw: st.DrawFn, record: dict[str, Any]) -> bytes:
 
 # JSON lines that are damaged: by hand, and drawn
 
+WRONG = [
+    (b"", "empty"),
+    (b" \t", "empty"),
+    (b"\r", "empty"),
+    (b"[1]", "not a JSON object"),
+    (b"1", "not a JSON object"),
+    (b"null", "not a JSON object"),
+    (b'"{}"', "not a JSON object"),
+    (b"\xef\xbb\xbf{}", "byte order mark"),
+    (b"{} {}", "more than one"),
+    (b"{} null {}", "more than one"),
+    (b'{"a":1', "end of its JSON object"),
+    (b'{"a":1}]', "end of its JSON object"),
+    (b'{"a":tru}', "not valid JSON"),
+    (b'{"a":01}', "not valid JSON"),
+    (b'{"a":1e-Inf}', "not valid JSON"),
+    (b"{'a':1}", "not valid JSON"),
+    (b'{"a":1,}', "not valid JSON"),
+    (b'{"a":"\t"}', "not valid JSON"),
+    (b'{"a":"\0"}', "not valid JSON"),
+    (b'{"a":"\\ud800"}', "not valid JSON"),
+    (b'{"\\udc00":1}', "not valid JSON"),
+    (b'{"a":"\xff"}', "UTF-8"),
+    (b'{"\xff":1}', "UTF-8"),
+    (b'{"a":1e400}', "a number too large for float64"),
+    (b'{"a":0e400}', "a zero with an exponent too large for float64"),
+    (b'{"a":NaN}', "NaN"),
+    (b'{"a":[{"b":-Infinity}]}', "infinite"),
+    (b'{"a":1,"a":2}', "twice"),
+    (b'{"a":{"b":1,"\\u0062":2}}', "twice"),
+    (b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}", "deep"),
+    (b'{"a":' * 100_000 + b"1" + b"}" * 100_000, "deep"),
+    (b'{"a":' + b"[" * 200 + b"]" * 200 + b"}", "deep"),
+    (b'{"a":"\\"","b":' + b"[" * 9000 + b"]" * 9000 + b"}", "deep"),
+]
+"""Lines that are not one JSON object each, and what is said of them."""
 BAD = [
-    b"",
-    b"[]",
-    b"\xff",
-    b'{"t":"\xff"}',
-    b"\xef\xbb\xbf{}",
-    b'{"a":1',
-    b"{}{}",
-    b'{"a":1}}',
-    b"{'a':1}",
-    b'{"a":01}',
-    b'{"a":1,"a":2}',
-    b'{"a":1,"zz":1e999}',
-    b'{"f":NaN}',
+    *(line for line, _ in WRONG),
     b'{"f":NaN,"g":-Infinity}',
-    b'{"b":1,"t":"\\ud800"}',
     b'{"n":[1,"x"]}',
     b'{"n":[1,"x"],}',
     b'{"u":18446744073709551617}',
     b'{"u":[0.5,9007199254740993]}',
-    b'{"x":' + b"[" * 200 + b"]" * 200 + b"}",
     b'{"x":' + b"[" * 3000 + b"]" * 3000 + b"}",
-    b'{"c":"\x01"}',
 ]
+"""These, and objects whose values have no type."""
 SEEDS = [
     b'{"a":1}',
     b'{"a":[1,{"b":null}],"c":"x\\u00e9"}',

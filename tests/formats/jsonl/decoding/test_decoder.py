@@ -2,8 +2,6 @@
 
 import json
 import random
-import subprocess
-import sys
 import tracemalloc
 from functools import reduce
 from itertools import pairwise, permutations
@@ -23,6 +21,7 @@ from tests.support.formats.json_oracle import DoesNotFitError, as_typed, merged,
 from tests.support.formats.json_records import (
     ANY_RECORDS,
     RECORDS_OF_ONE_TYPE,
+    WRONG,
     batch_of,
     decode,
     decode_with,
@@ -97,45 +96,6 @@ def test_fields_are_in_the_order_of_the_input_in_whatever_order_lines_are_observ
         assert decoder.finish().names == ["c", "b", "a"], order
 
 
-# Lines that are not one JSON object each are named, with what is wrong with them
-
-WRONG = [
-    (b"", "empty"),
-    (b" \t", "empty"),
-    (b"\r", "empty"),
-    (b"[1]", "not a JSON object"),
-    (b"1", "not a JSON object"),
-    (b"null", "not a JSON object"),
-    (b'"{}"', "not a JSON object"),
-    (b"\xef\xbb\xbf{}", "byte order mark"),
-    (b"{} {}", "more than one"),
-    (b"{} null {}", "more than one"),
-    (b'{"a":1', "end of its JSON object"),
-    (b'{"a":1}]', "end of its JSON object"),
-    (b'{"a":tru}', "not valid JSON"),
-    (b'{"a":01}', "not valid JSON"),
-    (b'{"a":1e-Inf}', "not valid JSON"),
-    (b"{'a':1}", "not valid JSON"),
-    (b'{"a":1,}', "not valid JSON"),
-    (b'{"a":"\t"}', "not valid JSON"),
-    (b'{"a":"\0"}', "not valid JSON"),
-    (b'{"a":"\\ud800"}', "not valid JSON"),
-    (b'{"\\udc00":1}', "not valid JSON"),
-    (b'{"a":"\xff"}', "UTF-8"),
-    (b'{"\xff":1}', "UTF-8"),
-    (b'{"a":1e400}', "a number too large for float64"),
-    (b'{"a":0e400}', "a zero with an exponent too large for float64"),
-    (b'{"a":NaN}', "NaN"),
-    (b'{"a":[{"b":-Infinity}]}', "infinite"),
-    (b'{"a":1,"a":2}', "twice"),
-    (b'{"a":{"b":1,"\\u0062":2}}', "twice"),
-    (b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}", "deep"),
-    (b'{"a":' * 100_000 + b"1" + b"}" * 100_000, "deep"),
-    (b'{"a":' + b"[" * 200 + b"]" * 200 + b"}", "deep"),
-    (b'{"a":"\\"","b":' + b"[" * 9000 + b"]" * 9000 + b"}", "deep"),
-]
-
-
 @pytest.mark.parametrize("schema", [None, pa.schema([("z", pa.int64())])], ids=["inferred", "given"])
 def test_what_is_wrong_with_a_line_is_said(schema: pa.Schema | None) -> None:
     for line, problem in WRONG:
@@ -173,11 +133,6 @@ def test_depth_is_counted_outside_of_texts() -> None:
     assert decode([text]).num_rows == 1
     nested = b'{"a":' + b"[" * 127 + b"]" * 127 + b"}"
     assert decode([nested]).num_rows == 1
-
-
-def test_decoding_imports_no_pandas() -> None:
-    code = "import recshuf.formats.jsonl.source, sys; assert 'pandas' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_a_long_line_among_short_ones_takes_little_memory_beside_them() -> None:

@@ -2,12 +2,10 @@
 
 import json
 from itertools import product
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-import recshuf
 from recshuf.errors import InputError
 from recshuf.formats.jsonl import inference
 from recshuf.formats.jsonl.decoder import JsonDecoder
@@ -103,25 +101,6 @@ def test_integers_never_lose_digits(exact: bool) -> None:
                 observe(decoder, lines, spans)
             assert "--schema" in str(caught.value.remedy)
             assert f"line {lines.index(form % text) + 1}" in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("text", "fitting"),
-    [
-        (b"18446744073709551615", ["string", "uint64", "decimal128(38, 0)"]),
-        (b"-%d" % (10**38 + 1), ["string"]),
-    ],
-)
-def test_types_that_are_named_hold_the_integer(tmp_path: Path, text: bytes, fitting: list[str]) -> None:
-    (tmp_path / "in.jsonl").write_bytes(b'{"a":1.0}\n{"a":%s}\n' % text)
-    with pytest.raises(InputError, match="float64 cannot hold exactly") as caught:
-        recshuf.shuffle(tmp_path / "in.jsonl", tmp_path / "out.parquet")
-    (tmp_path / "in.jsonl").write_bytes(b'{"a":%s}\n' % text)
-    for name in fitting:
-        assert name in str(caught.value.remedy)
-        recshuf.shuffle(
-            tmp_path / "in.jsonl", tmp_path / "out.parquet", schema={"a": name}, overwrite=True, verify=True
-        )
 
 
 def test_decoders_that_together_have_too_many_fields_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -264,13 +264,20 @@ def test_what_is_not_compressed_is_none() -> None:
 
 
 def test_suffixes_are_those_of_paths() -> None:
-    names = [
+    for name in (
         "",
         "a .b ",
         "a\n.t",
-        *["a.txt", "a.b/c", "a.b/c.TXT.Zst", ".txt", "..a", "a.", "a..", "/", "d.x/"],
-    ]
-    for name in names:
+        "a.txt",
+        "a.b/c",
+        "a.b/c.TXT.Zst",
+        ".txt",
+        "..a",
+        "a.",
+        "a..",
+        "/",
+        "d.x/",
+    ):
         expected = PurePath(name).suffix.lower()
         # Python 3.14 takes a last dot for a suffix.
         assert find_suffix(name) == ("" if expected == "." else expected), name

@@ -1,6 +1,5 @@
 """Shards of lines: the records and nothing else, however they are written."""
 
-import io
 import os
 from pathlib import Path
 from typing import Any
@@ -94,15 +93,6 @@ def test_short_writes_are_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             sink.write(batch)
     assert stream.content == (tmp_path / "out.txt").read_bytes()
     assert sink.record_count == sum(batch.num_rows for batch in batches)
-
-
-def test_a_stream_is_flushed_and_stays_open(tmp_path: Path) -> None:
-    raw = OneWayWriter()
-    stream = io.BufferedWriter(raw, 1 << 20)
-    with open_target(tmp_path).open_stream(stream, 1) as sink:  # type: ignore[attr-defined]
-        sink.write(to_batches(b"line\n")[0])
-    assert raw.content == b"line\n"
-    assert not stream.closed
 
 
 @pytest.mark.parametrize(("compression", "failing"), [("none", 0), ("zstd", 1), ("gzip", 2)])

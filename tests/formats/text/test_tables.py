@@ -10,35 +10,27 @@ import pytest
 
 from recshuf.errors import ConversionError, InputError, UsageError
 from recshuf.formats import jsonl, text
-from recshuf.interfaces import Source
 from tests.conftest import Run
-from tests.support.formats.format_tools import read_input, writing
+from tests.support.formats.format_tools import decode_all, read_input, writing
 from tests.support.formats.line_tools import give, open_text
-
-
-def decode(source: Source) -> pa.Table:
-    decoder = source.decoder()
-    batches = read_input(source, 0, 1 << 20)
-    for batch in batches:
-        decoder.observe(batch, 0, 0)
-    schema = decoder.finish()
-    return pa.Table.from_batches([decoder.decode(batch) for batch in batches], schema)
 
 
 def test_text_is_a_column_without_separators(tmp_path: Path) -> None:
     file = give(tmp_path / "in.txt", "naïve\r\n\nlast €".encode())
-    table = decode(open_text(file))
+    table = decode_all(open_text(file))
     assert table.to_pydict() == {"text": ["naïve\r", "", "last €"]}
     assert table.schema.field("text").type == pa.string()
-    table = decode(open_text(file, separator=b"\r\n"))
+    table = decode_all(open_text(file, separator=b"\r\n"))
     assert table.to_pydict() == {"text": ["naïve", "\nlast €"]}
-    assert decode(open_text(file, max_record_bytes=1 << 32)).schema.field("text").type == pa.large_string()
+    assert (
+        decode_all(open_text(file, max_record_bytes=1 << 32)).schema.field("text").type == pa.large_string()
+    )
 
 
 def test_a_schema_chooses_the_type_of_text(tmp_path: Path) -> None:
     for kind in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary()):
         content = b"a\n\xff\n" if "binary" in str(kind) else b"a\nb\n"
-        table = decode(open_text(give(tmp_path / "in.txt", content), schema=pa.schema([("text", kind)])))
+        table = decode_all(open_text(give(tmp_path / "in.txt", content), schema=pa.schema([("text", kind)])))
         assert table.column("text").type == kind
         assert table.column("text").cast(pa.large_binary()).to_pylist() == content.split()
     source = open_text(give(tmp_path / "in.txt", b"a\n"), schema=table.schema, sets_bad_aside=True)

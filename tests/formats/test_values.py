@@ -21,9 +21,8 @@ from recshuf.formats.jsonl.encoding import encode_lines
 from recshuf.formats.jsonl.values import JsonValueReader
 from recshuf.formats.objects import name_table
 from recshuf.formats.texts import find_texts, find_value_reader
-from recshuf.interfaces import InputFile, ReadOptions, Source, WriteOptions
+from recshuf.interfaces import InputFile, ReadOptions, Source
 from tests.support.effort import TRIES_ALL
-from tests.support.formats.foreign_rows import RowsFormat
 from tests.support.formats.format_tools import place_batches, reading
 
 MOMENT = dt.datetime(2024, 2, 29, 23, 59, 58, 123456)
@@ -243,6 +242,8 @@ def test_paths_of_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert read_lines(tmp_path, ['{"u":-0,"v":-0.0,"w":-0}', '{"w":true}'], "u", "v", "w") == [
         [b"0", None], [b"0.0", None], [b"0", b"true"]
     ]  # fmt: skip
+    (tmp_path / "marked.jsonl").write_bytes(b'\xef\xbb\xbf{"u":7}\r\n{"u":"7\\r\\n"}\r\n{"u":null}')
+    assert read_texts(open_path(tmp_path / "marked.jsonl"), "u") == [[b"7", b"7\r\n", None]]
     forbid(monkeypatch, "_read_line")
     lines = ['{"größe":1}', '{"gr\\u00f6\\u00dfe":2.5}', '{"gr\\u00f6\\u00dfe":true}']
     assert read_lines(tmp_path, lines, "größe") == [[b"1", b"2.5", b"true"]]
@@ -277,11 +278,6 @@ def test_lines_without_a_text_are_named(tmp_path: Path, line: str, problem: str)
         with pytest.raises(InputError) as caught:
             read_lines(tmp_path, [*[others] * 9, line, *[others] * 7, line], "u", "a.b")
         assert str(caught.value) == f"in.jsonl: line 10{problem}"
-
-
-def test_marks_and_line_ends_are_no_values(tmp_path: Path) -> None:
-    (tmp_path / "in.jsonl").write_bytes(b'\xef\xbb\xbf{"u":7}\r\n{"u":"7\\r\\n"}\r\n{"u":null}')
-    assert read_texts(open_path(tmp_path / "in.jsonl"), "u") == [[b"7", b"7\r\n", None]]
 
 
 # CSV
@@ -337,7 +333,7 @@ def test_fields_without_texts_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"^column 'a': there are 2 of this name; rename them$"):
         find_value_reader(source, load_format("parquet").traits, ["a"])
     (tmp_path / "in.txt").write_text("a\n")
-    assert open_path(tmp_path / "in.txt").value_reader(["a"]) is None
+    assert find_value_reader(open_path(tmp_path / "in.txt"), load_format("text").traits, ["text"]) is None
 
 
 def test_a_value_without_text_is_named(tmp_path: Path) -> None:
@@ -345,18 +341,3 @@ def test_a_value_without_text_is_named(tmp_path: Path) -> None:
     source = hold(pa.table({"t": times}))
     with pytest.raises(InputError, match=r"^<table 0>: row 3, field 't': a date or time lies outside"):
         read_texts(source, "t")
-
-
-def test_other_formats_have_the_fields_of_their_tables(tmp_path: Path) -> None:
-    table = pa.table({"n": [7, None], "s": [{"t": "x"}, None]})
-    known = RowsFormat()
-    with known.open_target(table.schema, None, WriteOptions()).open(tmp_path / "in.rows", 1) as sink:
-        sink.write(table.to_batches()[0])
-    source = known.open_source([InputFile("in.rows", tmp_path / "in.rows")], ReadOptions())
-    assert source.value_reader(["n"]) is None
-    reader = find_value_reader(source, known.traits, ["n", "s.t"])
-    assert reader is not None
-    texts = reader.read(table.to_batches()[0], 0, 0)
-    assert [field.to_pylist() for field in texts] == [[b"7", None], [b"x", None]]
-    (tmp_path / "in.txt").write_text("a\n")
-    assert find_value_reader(open_path(tmp_path / "in.txt"), load_format("text").traits, ["text"]) is None

@@ -18,6 +18,8 @@ import pyarrow.parquet as pq
 import zstandard
 
 from recshuf.output.manifest import manifest_path
+from tests.formats.tfrecord.test_suite import parse
+from tests.formats.webdataset.test_suite import read_tar
 
 Records = Counter[bytes]
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
@@ -31,6 +33,11 @@ def read_records(name: str, path: Path) -> Records:
         "jsonl": _read_lines,
         "csv": _read_csv,
         "text": _read_lines,
+        "arrow": _read_arrow,
+        "npy": lambda path: _rows({"": np.load(path)}),
+        "npz": _read_npz,
+        "tfrecord": lambda path: parse(path.read_bytes()),
+        "webdataset": read_tar,
     }
     return Counter(repr(record).encode() for record in readers[name](path))
 
@@ -115,7 +122,16 @@ def _decompress_frames(data: bytes) -> bytes:
 
 
 def _read_parquet(path: Path) -> list[Any]:
-    table = pq.ParquetFile(path, page_checksum_verification=True).read(use_threads=False)
+    return _read_table(pq.ParquetFile(path, page_checksum_verification=True).read(use_threads=False))
+
+
+def _read_arrow(path: Path) -> list[Any]:
+    data = pa.py_buffer(path.read_bytes())
+    open_any = pa.ipc.open_file if data[:6].to_pybytes() == b"ARROW1" else pa.ipc.open_stream
+    return _read_table(open_any(data).read_all())
+
+
+def _read_table(table: pa.Table) -> list[Any]:
     columns = [list(chain.from_iterable(map(_values, column.chunks))) for column in table.columns]
     # A column that some files lack is null there; and the order of columns may follow another file.
     return [
@@ -163,7 +179,15 @@ def _plain_values(array: pa.Array) -> list[Any]:
 
 def _read_hdf5(path: Path) -> list[Any]:
     with h5py.File(path, "r") as file:
-        columns = dict(_hdf5_columns(file))
+        return _rows(dict(_hdf5_columns(file)))
+
+
+def _read_npz(path: Path) -> list[Any]:
+    with np.load(path) as archive:
+        return _rows(dict(archive))
+
+
+def _rows(columns: dict[str, np.ndarray]) -> list[Any]:
     names = sorted(columns)
     lengths = {len(columns[name]) for name in names}
     if len(lengths) > 1:

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import h5py
@@ -16,7 +18,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
 
-FORMATS = ("parquet", "hdf5", "jsonl", "csv", "text")
+from tests.support.formats import sample_folders
+
+FORMATS = ("parquet", "hdf5", "jsonl", "csv", "text", "arrow", "npy", "npz", "tfrecord", "webdataset")
 ROWS = 40
 
 
@@ -35,7 +39,7 @@ class Seed:
 def make_seeds(name: str) -> tuple[Seed, ...]:
     """Return the seed files of a format; the same ones in every call and every process."""
     makers = {"parquet": _parquet, "hdf5": _hdf5, "jsonl": _jsonl, "csv": _csv, "text": _text}
-    return tuple(makers[name]())
+    return tuple(makers[name]() if name in makers else _samples(name))
 
 
 def _parquet() -> Iterator[Seed]:
@@ -55,22 +59,25 @@ def _parquet_kinds() -> Iterator[tuple[str, pa.Table, dict[str, Any]]]:
     yield "nested-lz4-unchecked", _nested_table(), {"compression": "lz4", "row_group_size": 9}
     encodings = {"id": "DELTA_BINARY_PACKED", "name": "DELTA_BYTE_ARRAY", "x": "BYTE_STREAM_SPLIT"}
     yield "delta", _flat_table(), {"use_dictionary": False, "column_encoding": encodings, **checked}
-    yield "int96", _time_table(), {"use_deprecated_int96_timestamps": True}
+    yield "int96", _flat_table(), {"use_deprecated_int96_timestamps": True}
     yield "indexed", _flat_table(), {"write_page_index": True, "store_schema": False, **checked}
     yield "empty", _flat_table().slice(0, 0), {}
 
 
 def _flat_table() -> pa.Table:
-    x = np.sin(np.arange(ROWS))
+    x, ids = np.sin(np.arange(ROWS)), pa.array(range(ROWS), pa.int64())
     x[3] = np.nan
     return pa.table(
         {
-            "id": pa.array(range(ROWS), pa.int64()),
+            "id": ids,
             "name": [None if i % 7 == 0 else f"name {i % 5} of {i}" for i in range(ROWS)],
-            "x": pa.array(x),
+            "x": x,
             "flag": [i % 3 == 0 for i in range(ROWS)],
             "label": pa.array([f"l{i % 3}" for i in range(ROWS)]).dictionary_encode(),
             "raw": pa.array([i.to_bytes(4, "big") for i in range(ROWS)], pa.binary(4)),
+            "time": ids.cast(pa.timestamp("ns")),
+            "price": ids.cast(pa.decimal128(25, 2)),
+            "half": np.arange(ROWS, dtype=np.float16),
         },
         metadata={"made": "for tests"},
     )
@@ -87,19 +94,6 @@ def _nested_table() -> pa.Table:
             "struct": structs,
             "map": pa.array(maps, pa.map_(pa.string(), pa.int64())),
             "fixed": pa.array([[i, i + 1] for i in range(ROWS)], pa.list_(pa.float32(), 2)),
-        }
-    )
-
-
-def _time_table() -> pa.Table:
-    ids = pa.array(range(ROWS), pa.int64())
-    return pa.table(
-        {
-            "id": ids,
-            "time": ids.cast(pa.timestamp("ns")),
-            "day": ids.cast(pa.int32()).cast(pa.date32()),
-            "price": ids.cast(pa.decimal128(25, 2)),
-            "half": pa.array(np.arange(ROWS, dtype=np.float16)),
         }
     )
 
@@ -182,6 +176,16 @@ def _text() -> Iterator[Seed]:
     lines = [b"line %d" % i + b"x" * (i % 13) for i in range(ROWS)]
     lines[3:7] = [b"", b"\r", b"\xff\x00", b"\xef\xbb\xbf"]
     yield from _line_kinds(lines, ".txt")
+
+
+def _samples(name: str) -> Iterator[Seed]:
+    for kind in (one for one in sample_folders.KINDS if one.startswith(name)):
+        suffix, write, _ = sample_folders.KINDS[kind]
+        with TemporaryDirectory() as folder:
+            path = Path(folder) / f"{kind.replace(' ', '-')}{suffix}"
+            write(path, 0, ROWS)
+            data = path.read_bytes()
+        yield Seed(path.name, data, tuple(range(0, len(data), 512)))
 
 
 def _line_kinds(lines: list[bytes], suffix: str) -> Iterator[Seed]:

@@ -4,6 +4,7 @@ They are slow and obvious. A damaged file may well crash the library: call them 
 """
 
 import gzip
+import io
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -183,7 +184,7 @@ def _read_hdf5(path: Path) -> list[Any]:
 
 
 def _read_npz(path: Path) -> list[Any]:
-    with np.load(path) as archive:
+    with np.load(io.BytesIO(path.read_bytes())) as archive:
         return _rows(dict(archive))
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from recshuf.testing import FormatSuite
 from tests.support.other_packages import forget_formats, install, use
 from tests.support.processes.command_line import GB
 from tests.support.processes.command_server import Server
@@ -24,9 +25,23 @@ OF_VARIANTS = (
 """What is tried by default of a variant of a form, whose class inherits the tests of that form."""
 
 
+NEEDS = {
+    "test_bad_records_are_refused_or_told_wherever_batches_are_cut": "make_bad_input",
+    "test_other_records_are_not_appended_to_a_store": "make_other_input",
+    "test_a_field_tells_groups_parts_and_repeats": "field",
+}
+"""What a class must have of its own for a test of the suite to try anything."""
+
+
+def tries_nothing(item: pytest.Item) -> bool:
+    needed, kind = NEEDS.get(item.name), getattr(item, "cls", None)
+    return needed is not None and getattr(kind, needed) is getattr(FormatSuite, needed)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark as slow what other tests run the same: whole runs of formats, and most of the suite of variants."""
+    """Leave out what tries nothing; mark as slow what other tests run the same: whole runs of formats, and most of the suite of variants."""
+    items[:] = [item for item in items if not tries_nothing(item)]
     for item in items:
         module = getattr(getattr(item, "function", None), "__module__", "")
         is_variant = any(

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from recshuf.formats.arrays import BINARY, NPY, NPZ
-from recshuf.interfaces import ReadOptions
+from recshuf.interfaces import InputFile, ReadOptions
 from tests.support.formats.file_suite import FileSuite
 
 
@@ -21,6 +21,10 @@ class TestNpy(FileSuite):
     def write_input(self, path: Path, index: int, count: int) -> None:
         values = np.arange(6 * count).reshape(count, 2, 3) * 4 + index
         np.save(path, np.asfortranarray(values.astype(self.dtype)))
+
+    def make_other_input(self, folder: Path) -> InputFile:
+        np.save(folder / "other.npy", np.zeros((5, 2, 3), "<f4"))
+        return InputFile("other.npy", folder / "other.npy")
 
     def read_back(self, path: Path) -> list[bytes]:
         array = np.load(path, mmap_mode="r")
@@ -45,6 +49,10 @@ class TestNpz(FileSuite):
         numbers = np.arange(3 * count).reshape(count, 3) * 4 + index
         values = np.asfortranarray(numbers.astype(">i4"))
         self.save(path, values=values, half=values[:, 0] / 2)
+
+    def make_other_input(self, folder: Path) -> InputFile:
+        self.save(folder / "other.npz", values=np.zeros((5, 3), ">i4"))
+        return InputFile("other.npz", folder / "other.npz")
 
     def read_back(self, path: Path) -> list[bytes]:
         with np.load(path) as archive:

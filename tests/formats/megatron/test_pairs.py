@@ -99,12 +99,11 @@ def test_tokens_and_modes_that_differ_are_refused(tmp_path: Path) -> None:
     ):
         refused(InputError, said, [tmp_path / f"{name}.bin" for name in names], tmp_path / "out.bin")
     recshuf.scatter(tmp_path / "b.bin", tmp_path / "store", seed=1)
-    for name, said in (
-        ("d.bin", "tokens are int32, and uint16 in the store"),
-        ("e.bin", "documents have several"),
+    with (
+        pytest.raises(UsageError, match="documents have several"),
+        recshuf.PileStore(tmp_path / "store").update() as update,
     ):
-        with pytest.raises(UsageError, match=said), recshuf.PileStore(tmp_path / "store").update() as update:
-            update.append(tmp_path / name)
+        update.append(tmp_path / "e.bin")
 
 
 def set_bytes(place: int, kind: str, value: int) -> Callable[[bytes], bytes]:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from recshuf.formats.megatron import FORMAT
+from recshuf.interfaces import InputFile
 from tests.support.formats.file_suite import FileSuite
 
 TYPES = dict(enumerate(("u1", "i1", "i2", "i4", "i8", "f8", "f4", "u2"), start=1))
@@ -68,6 +69,10 @@ class PairSuite(FileSuite):
     def write_input(self, path: Path, index: int, count: int) -> None:
         documents = [self.make_document(20_000 * index + row) for row in range(count)]
         write_pair(path, documents, self.code, has_modes=self.has_modes)
+
+    def make_other_input(self, folder: Path) -> InputFile:
+        path = write_pair(folder / "other.bin", [self.make_document(1)], 3, has_modes=self.has_modes)
+        return InputFile(str(path), path)
 
     def read_back(self, path: Path) -> list[Any]:
         return read_pair(path, has_modes=self.has_modes)

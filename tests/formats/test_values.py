@@ -5,6 +5,7 @@ import json
 import random
 from collections.abc import Sequence
 from decimal import Decimal
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -85,17 +86,15 @@ ARRAYS = {
 }
 
 
-@pytest.mark.parametrize("name", ARRAYS)
-def test_texts_are_those_that_jsonl_has(name: str) -> None:
-    array = ARRAYS[name]
-    lines = encode_lines(pa.record_batch([array], ["x"]), nan_as_null=False).to_pylist()
-    written = [json.loads(line, parse_float=str, parse_int=str)["x"] for line in lines]
-    expected = [str(value).lower() if isinstance(value, bool) else value for value in written]
-    assert [
-        None if text is None else text.decode() for text in find_texts(array, "x").to_pylist()
-    ] == expected
-    if not isinstance(array.type, pa.BaseExtensionType):
-        assert find_texts(array[1:], "x").to_pylist() == find_texts(array, "x").to_pylist()[1:]
+def test_texts_are_those_that_jsonl_has() -> None:
+    for name, array in ARRAYS.items():
+        lines = encode_lines(pa.record_batch([array], ["x"]), nan_as_null=False).to_pylist()
+        written = [json.loads(line, parse_float=str, parse_int=str)["x"] for line in lines]
+        expected = [str(value).lower() if isinstance(value, bool) else value for value in written]
+        texts = find_texts(array, "x").to_pylist()
+        assert [None if text is None else text.decode() for text in texts] == expected, name
+        if not isinstance(array.type, pa.BaseExtensionType):
+            assert find_texts(array[1:], "x").to_pylist() == texts[1:], name
 
 
 def test_texts_that_jsonl_has_not() -> None:
@@ -257,24 +256,23 @@ def test_paths_of_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         read_lines(tmp_path, lines, "b", schema=pa.schema([("a", pa.int64())]))
 
 
-@pytest.mark.parametrize(
-    ("line", "problem"),
-    [
-        ('{"u":[1]}', ", field 'u': holds an array; name another field"),
-        ('{"u":{"a":1}}', ", field 'u': holds an object; name a field inside it"),
-        ('{"u":1,"u":2}', ", field 'u': occurs twice in one object"),
-        ('{"u":"a","u":null}', ", field 'u': occurs twice in one object"),
-        ('{"a":5}', ", field 'a': holds a number, and no object with a field 'b'"),
-        ('{"a":{"b":{}}}', ", field 'a.b': holds an object; name a field inside it"),
-        ('{"a.b":1,"a":{"b":2}}', ", field 'a.b': has a value, and so has 'a.b' inside of an object; rename one of them"),
-        ('{"u":01}', ": is not valid JSON (Missing a comma or '}' after an object member)"),
-        ('{"u":1}{"u":2}', ": holds more than one JSON value; every line must be one object"),
-        ('{"u":"\\ud83d"}', ": is not valid JSON (The surrogate pair in string is invalid)"),
-        ("[1]", ': is not a JSON object; every line must be one object, such as {"text": "..."}'),
-    ],
-)  # fmt: skip
-def test_lines_without_a_text_are_named(tmp_path: Path, line: str, problem: str) -> None:
-    for others in ('{"u":1,"a":{"b":"x"}}', '{"u":2.5,"a.b":true}'):
+WITHOUT_TEXT = [
+    ('{"u":[1]}', ", field 'u': holds an array; name another field"),
+    ('{"u":{"a":1}}', ", field 'u': holds an object; name a field inside it"),
+    ('{"u":1,"u":2}', ", field 'u': occurs twice in one object"),
+    ('{"u":"a","u":null}', ", field 'u': occurs twice in one object"),
+    ('{"a":5}', ", field 'a': holds a number, and no object with a field 'b'"),
+    ('{"a":{"b":{}}}', ", field 'a.b': holds an object; name a field inside it"),
+    ('{"a.b":1,"a":{"b":2}}', ", field 'a.b': has a value, and so has 'a.b' inside of an object; rename one of them"),
+    ('{"u":01}', ": is not valid JSON (Missing a comma or '}' after an object member)"),
+    ('{"u":1}{"u":2}', ": holds more than one JSON value; every line must be one object"),
+    ('{"u":"\\ud83d"}', ": is not valid JSON (The surrogate pair in string is invalid)"),
+    ("[1]", ': is not a JSON object; every line must be one object, such as {"text": "..."}'),
+]  # fmt: skip
+
+
+def test_lines_without_a_text_are_named(tmp_path: Path) -> None:
+    for (line, problem), others in product(WITHOUT_TEXT, ('{"u":1,"a":{"b":"x"}}', '{"u":2.5,"a.b":true}')):
         with pytest.raises(InputError) as caught:
             read_lines(tmp_path, [*[others] * 9, line, *[others] * 7, line], "u", "a.b")
         assert str(caught.value) == f"in.jsonl: line 10{problem}"

@@ -50,15 +50,13 @@ HEADERS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("content", "header", "note"), HEADERS)
-def test_the_header_is_what_others_take_or_a_note_tells(
-    tmp_path: Path, content: bytes, header: bytes, note: str
-) -> None:
-    source = open_csv(tmp_path, content)
-    assert source.layout.header == header
-    assert b"".join(records_in(read_input(source, 0, 100))) == content.removeprefix(header)
-    assert len(source.notes) == bool(note)
-    assert all(one.startswith(f"in.csv: {note}") for one in source.notes)
+def test_the_header_is_what_others_take_or_a_note_tells(tmp_path: Path) -> None:
+    for content, header, note in HEADERS:
+        source = open_csv(tmp_path, content)
+        assert source.layout.header == header, content
+        assert b"".join(records_in(read_input(source, 0, 100))) == content.removeprefix(header)
+        assert len(source.notes) == bool(note), content
+        assert all(one.startswith(f"in.csv: {note}") for one in source.notes), content
 
 
 TABLE = b"id,name\n1,a\n2,b\n3,c\n"
@@ -68,20 +66,20 @@ ABOVE_TABLES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("above", ABOVE_TABLES)
-def test_lines_above_the_header_stay_there_and_are_no_records(tmp_path: Path, above: bytes) -> None:
-    source = open_csv(tmp_path, above + TABLE)
-    assert source.layout.header == above + b"id,name\n"
-    assert records_in(read_input(source, 0, 100)) == [b"1,a\n", b"2,b\n", b"3,c\n"]
-    assert source.decoder().finish().names == ["id", "name"]
-    assert len(source.notes) == bool(above.strip())
-    assert all("--skip-lines 0" in note for note in source.notes)
-    found = source.options
-    assert (SKIP_LINES.of(found), HEADER.of(found)) == (above.count(b"\n"), 1)
-    again = open_csv(tmp_path, above + TABLE, skip_lines=above.count(b"\n"), header=1)
-    assert (again.layout.header, again.notes) == (source.layout.header, ())
-    kept = open_csv(tmp_path, above + TABLE, skip_lines=0)
-    assert len(records_in(read_input(kept, 0, 100))) > 3 - (b"\n\n" in above)
+def test_lines_above_the_header_stay_there_and_are_no_records(tmp_path: Path) -> None:
+    for above in ABOVE_TABLES:
+        source = open_csv(tmp_path, above + TABLE)
+        assert source.layout.header == above + b"id,name\n"
+        assert records_in(read_input(source, 0, 100)) == [b"1,a\n", b"2,b\n", b"3,c\n"]
+        assert source.decoder().finish().names == ["id", "name"]
+        assert len(source.notes) == bool(above.strip()), above
+        assert all("--skip-lines 0" in note for note in source.notes)
+        found = source.options
+        assert (SKIP_LINES.of(found), HEADER.of(found)) == (above.count(b"\n"), 1)
+        again = open_csv(tmp_path, above + TABLE, skip_lines=above.count(b"\n"), header=1)
+        assert (again.layout.header, again.notes) == (source.layout.header, ())
+        kept = open_csv(tmp_path, above + TABLE, skip_lines=0)
+        assert len(records_in(read_input(kept, 0, 100))) > 3 - (b"\n\n" in above)
 
 
 def test_the_line_of_excel_names_the_delimiter(tmp_path: Path) -> None:
@@ -96,9 +94,9 @@ def test_a_name_of_tabs_without_any_is_told(tmp_path: Path) -> None:
         assert not open_csv(tmp_path, content, "in.tsv", header=0).notes
 
 
-@pytest.mark.parametrize("content", [b"# id,x\n1,2\n3,4\n", b"tag,n\n#a,1\n", b"x,y\n1,2,3\n4,5,6\n7,8,9\n"])
-def test_a_first_line_with_fields_is_no_title(tmp_path: Path, content: bytes) -> None:
-    assert open_csv(tmp_path, content).layout.header == content[: content.index(b"\n") + 1]
+def test_a_first_line_with_fields_is_no_title(tmp_path: Path) -> None:
+    for content in (b"# id,x\n1,2\n3,4\n", b"tag,n\n#a,1\n", b"x,y\n1,2,3\n4,5,6\n7,8,9\n"):
+        assert open_csv(tmp_path, content).layout.header == content[: content.index(b"\n") + 1]
 
 
 QUOTES = {

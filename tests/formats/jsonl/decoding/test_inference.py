@@ -13,30 +13,26 @@ from tests.support.effort import some
 from tests.support.formats.json_oracle import as_typed
 from tests.support.formats.json_records import batch_of, decode_with, merge_spans, observe_spans
 
+CONFLICTS = [
+    (b'{"a":"x"}', b'{"a":1}', "a", ["a number", "a string"]),
+    (b'{"a":1.5}', b'{"a":true}', "a", ["a boolean", "a number"]),
+    (b'{"a":{}}', b'{"a":[]}', "a", ["an array", "an object"]),
+    (b'{"a":{"b":[1]}}', b'{"a":{"b":[{}]}}', "a.b[]", ["an object", "a number"]),
+    (b'{"a":[{"b":"2020-01-01"}]}', b'{"a":[{"b":[]}]}', "a[].b", ["an array", "a string"]),
+]
 
-@pytest.mark.parametrize(
-    ("early", "late", "field", "words"),
-    [
-        (b'{"a":"x"}', b'{"a":1}', "a", ["a number", "a string"]),
-        (b'{"a":1.5}', b'{"a":true}', "a", ["a boolean", "a number"]),
-        (b'{"a":{}}', b'{"a":[]}', "a", ["an array", "an object"]),
-        (b'{"a":{"b":[1]}}', b'{"a":{"b":[{}]}}', "a.b[]", ["an object", "a number"]),
-        (b'{"a":[{"b":"2020-01-01"}]}', b'{"a":[{"b":[]}]}', "a[].b", ["an array", "a string"]),
-    ],
-)
-def test_a_conflict_names_field_types_and_both_places(
-    early: bytes, late: bytes, field: str, words: list[str]
-) -> None:
-    lines = [b"{}", early, b'{"a":null}', b"{}", late, b"{}"]
-    for spans in ([(0, 6)], [(0, 3), (3, 6)], [(3, 6), (0, 3)]):
-        decoder = JsonDecoder(["in.jsonl"], None)
+
+def test_a_conflict_names_field_types_and_both_places() -> None:
+    for (early, late, field, words), spans in product(
+        CONFLICTS, ([(0, 6)], [(0, 3), (3, 6)], [(3, 6), (0, 3)])
+    ):
+        lines = [b"{}", early, b'{"a":null}', b"{}", late, b"{}"]
         with pytest.raises(InputError) as caught:
-            observe_spans(decoder, lines, spans)
-        message = str(caught.value)
+            observe_spans(JsonDecoder(["in.jsonl"], None), lines, spans)
         assert caught.value.place == f"line 5, field '{field}'"
         assert "line 2" in caught.value.problem
         assert all(word in caught.value.problem for word in words)
-        assert "--schema" in message
+        assert "--schema" in str(caught.value)
 
 
 LONG = b'{"a":9007199254740993}'

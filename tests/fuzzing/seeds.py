@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 import zstandard
 
 from tests.support.formats import sample_folders
+from tests.support.golden_inputs import RICH, null_some
 
 FORMATS = ("parquet", "hdf5", "jsonl", "csv", "text", "arrow", "npy", "npz", "tfrecord", "webdataset")
 ROWS = 40
@@ -51,51 +52,20 @@ def _parquet() -> Iterator[Seed]:
 
 
 def _parquet_kinds() -> Iterator[tuple[str, pa.Table, dict[str, Any]]]:
+    whole = pa.Table.from_pylist([null_some(row) for row in range(ROWS)], RICH)
+    nested = whole.select(["id", *(field.name for field in RICH if field.type.num_fields)])
+    flat = whole.drop_columns(nested.column_names[1:])
     checked = {"row_group_size": 15, "write_page_checksum": True}
-    yield "flat-snappy", _flat_table(), {"compression": "snappy", **checked}
-    yield "flat-plain-unchecked", _flat_table(), {"compression": "none", "use_dictionary": False}
-    yield "flat-gzip-paged", _flat_table(), {"compression": "gzip", "data_page_size": 64, **checked}
-    yield "nested-zstd-v2", _nested_table(), {"compression": "zstd", "data_page_version": "2.0", **checked}
-    yield "nested-lz4-unchecked", _nested_table(), {"compression": "lz4", "row_group_size": 9}
-    encodings = {"id": "DELTA_BINARY_PACKED", "name": "DELTA_BYTE_ARRAY", "x": "BYTE_STREAM_SPLIT"}
-    yield "delta", _flat_table(), {"use_dictionary": False, "column_encoding": encodings, **checked}
-    yield "int96", _flat_table(), {"use_deprecated_int96_timestamps": True}
-    yield "indexed", _flat_table(), {"write_page_index": True, "store_schema": False, **checked}
-    yield "empty", _flat_table().slice(0, 0), {}
-
-
-def _flat_table() -> pa.Table:
-    x, ids = np.sin(np.arange(ROWS)), pa.array(range(ROWS), pa.int64())
-    x[3] = np.nan
-    return pa.table(
-        {
-            "id": ids,
-            "name": [None if i % 7 == 0 else f"name {i % 5} of {i}" for i in range(ROWS)],
-            "x": x,
-            "flag": [i % 3 == 0 for i in range(ROWS)],
-            "label": pa.array([f"l{i % 3}" for i in range(ROWS)]).dictionary_encode(),
-            "raw": pa.array([i.to_bytes(4, "big") for i in range(ROWS)], pa.binary(4)),
-            "time": ids.cast(pa.timestamp("ns")),
-            "price": ids.cast(pa.decimal128(25, 2)),
-            "half": np.arange(ROWS, dtype=np.float16),
-        },
-        metadata={"made": "for tests"},
-    )
-
-
-def _nested_table() -> pa.Table:
-    lists = [None if i % 9 == 0 else list(range(i % 4)) for i in range(ROWS)]
-    structs = [{"a": i, "b": [{"c": f"v{j}"} for j in range(i % 3)]} for i in range(ROWS)]
-    maps = [[(f"k{j}", j) for j in range(i % 3)] for i in range(ROWS)]
-    return pa.table(
-        {
-            "id": pa.array(range(ROWS), pa.uint32()),
-            "list": pa.array(lists, pa.list_(pa.int16())),
-            "struct": structs,
-            "map": pa.array(maps, pa.map_(pa.string(), pa.int64())),
-            "fixed": pa.array([[i, i + 1] for i in range(ROWS)], pa.list_(pa.float32(), 2)),
-        }
-    )
+    yield "flat-snappy", flat, {"compression": "snappy", **checked}
+    yield "flat-plain-unchecked", flat, {"compression": "none", "use_dictionary": False}
+    yield "flat-gzip-paged", flat, {"compression": "gzip", "data_page_size": 64, **checked}
+    yield "nested-zstd-v2", nested, {"compression": "zstd", "data_page_version": "2.0", **checked}
+    yield "nested-lz4-unchecked", nested, {"compression": "lz4", "row_group_size": 9}
+    encodings = {"id": "DELTA_BINARY_PACKED", "name": "DELTA_BYTE_ARRAY", "double": "BYTE_STREAM_SPLIT"}
+    yield "delta", flat, {"use_dictionary": False, "column_encoding": encodings, **checked}
+    yield "int96", flat, {"use_deprecated_int96_timestamps": True}
+    yield "indexed", flat, {"write_page_index": True, "store_schema": False, **checked}
+    yield "empty", flat.slice(0, 0), {}
 
 
 def _parquet_edges(data: bytes) -> tuple[int, ...]:

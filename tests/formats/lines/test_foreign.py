@@ -14,7 +14,7 @@ import zipfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from itertools import cycle, product
+from itertools import cycle
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -28,7 +28,6 @@ import pytest
 import recshuf
 from recshuf.errors import InputError
 from tests.conftest import Run
-from tests.support.effort import some
 from tests.support.formats.format_tools import OneWayReader, find_open_files
 
 TABLE = pa.table({"a": list(range(300)), "b": ["line\n"] * 300})
@@ -74,82 +73,51 @@ def write_frames(file: BinaryIO) -> None:
         file.write(struct.pack("<Q4s", 5, b"abcd") + b"line%d" % record + b"efgh")
 
 
-KNOWN: list[tuple[str, Callable[[BinaryIO], object]]] = [
-    ("NumPy array", lambda file: np.save(file, np.arange(300))),
-    ("zip archive", lambda file: np.savez(file, a=np.arange(300))),
-    ("tar archive", lambda file: write_tar(file, tarfile.GNU_FORMAT)),
-    ("a tar archive", lambda file: write_tar(file, tarfile.PAX_FORMAT)),
-    ("Arrow file", lambda file: write_ipc(file, pa.ipc.new_file)),
-    ("Arrow stream", lambda file: write_ipc(file, pa.ipc.new_stream)),
-    ("Parquet", lambda file: pq.write_table(TABLE, file)),
-    ("HDF5", write_hdf5),
-]
-"""Kinds that are read under other names."""
-OTHERS: list[tuple[str, Callable[[BinaryIO], object]]] = [
-    ("a zip archive", write_zip),
-    ("Feather file of version 1", lambda file: file.write(b"FEA1" + bytes(4) + b"line\n")),
-    ("ORC", lambda file: pyarrow.orc.write_table(TABLE, file)),
-    ("SQLite database", write_sqlite),
-    ("pickle", lambda file: pickle.dump(list(range(300)), file)),
-    ("a Python pickle", lambda file: pickle.dump({"a": 1}, file, protocol=2)),
-    ("Avro", lambda file: file.write(b"Obj\x01\x04\x14avro.codec\x08null\n")),
-    ("UTF-16", lambda file: file.write("a\nb\n".encode("utf-16"))),
-    ("7z archive", lambda file: file.write(b"7z\xbc\xaf\x27\x1c\0\4 rest")),
-    ("data of compress", lambda file: file.write(b"\x1f\x9d\x90 rest\n")),
-    ("lzma data", lambda file: file.write(b"\x5d\0\0\x80\0" + b"\xff" * 8 + b"rest")),
-    ("safetensors", lambda file: file.write(b"\x40" + bytes(7) + b'{"a":{}}')),
-    ("TFRecord", write_frames),
-    ("PDF document", lambda file: file.write(b"%PDF-1.7\nline\n")),
-    ("an image", lambda file: file.write(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR")),
-    ("binary data", lambda file: file.write(Path(sys.executable).resolve().read_bytes()[:99_999])),
-    ("binary data", write_silence),
-    ("binary data", lambda file: file.write(b"\xca\xfe\xba\xbe\0\0\0\x34\0\x1d\nline\n")),
-    ("binary data", lambda file: file.write(np.arange(300).tobytes())),
-    ("binary data", lambda file: file.write(np.random.default_rng(1).bytes(9000))),
-    ("binary data", lambda file: file.write("Ж\nЙЦ\n".encode("utf-16-le"))),
-    ("UTF-16 or UTF-32", lambda file: file.write("first\nsecond\n".encode("utf-16-le"))),
-    ("UTF-16 or UTF-32", lambda file: file.write("first\nsecond\n".encode("utf-16-be"))),
-    ("UTF-16 or UTF-32", lambda file: file.write("first\nsecond\n".encode("utf-32-le"))),
-    ("UTF-16 or UTF-32", lambda file: file.write("first\nsecond\n".encode("utf-32-be"))),
-]
-PACKED = [*KNOWN, ("bz2 data", lambda file: file.write(bz2.compress(b"x\n")))]
-"""Kinds that are put into a compressed file."""
-CASES = [
-    *((what, write, "in.txt") for what, write in KNOWN),
-    *((what, write, "in.txt.gz") for what, write in PACKED[2::3]),
-    *((*one, name) for one, name in zip(OTHERS, cycle(["in.txt", "in.jsonl", "in", "in.csv"]), strict=False)),
-]
-
-
-def assert_refused(
-    folder: Path, name: str, content: bytes, problem: str, stream: bytes, **options: Any
-) -> None:
-    """Assert that content is refused under a name and from standard input, and taken where text is asked for."""
-    path, out = folder / name, folder / "out.txt"
-    path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
-    with pytest.raises(InputError, match=rf"{name}: {problem}"):
-        recshuf.shuffle(path, out, **options)
-    format_ = {"format": "jsonl"} if name.startswith("in.txt") else {}
-    with pytest.raises(InputError, match=f"standard input: {problem}"):
-        recshuf.shuffle("-", out, stdin=OneWayReader(stream), **format_)
-    assert [one.name for one in folder.iterdir()] == [name]
-    recshuf.shuffle(path, out, format="text", verify=name != "in.txt.gz")
-    assert sorted(out.read_bytes()) == sorted(content + b"\n" * (content[-1:] != b"\n"))
-
-
-@pytest.mark.parametrize(
-    ("what", "write", "name"), CASES, ids=[f"{what} as {name}" for what, _, name in CASES]
-)
-def test_what_is_no_lines_is_refused(
-    tmp_path: Path, what: str, write: Callable[[BinaryIO], object], name: str
-) -> None:
+def fill(write: Callable[[BinaryIO], object]) -> bytes:
+    """Return what is written to a file."""
     file = io.BytesIO()
     write(file)
-    content = file.getvalue()
-    problem = rf"begins like .*{what}.*, and not like lines; \w+ it"
-    assert_refused(tmp_path, name, content, problem, gzip.compress(content))
+    return file.getvalue()
 
 
+KNOWN: list[tuple[str, bytes]] = [
+    ("NumPy array", fill(lambda file: np.save(file, np.arange(300)))),
+    ("zip archive", fill(lambda file: np.savez(file, a=np.arange(300)))),
+    ("tar archive", fill(lambda file: write_tar(file, tarfile.GNU_FORMAT))),
+    ("a tar archive", fill(lambda file: write_tar(file, tarfile.PAX_FORMAT))),
+    ("Arrow file", fill(lambda file: write_ipc(file, pa.ipc.new_file))),
+    ("Arrow stream", fill(lambda file: write_ipc(file, pa.ipc.new_stream))),
+    ("Parquet", fill(lambda file: pq.write_table(TABLE, file))),
+    ("HDF5", fill(write_hdf5)),
+]
+"""Kinds that are read under other names."""
+OTHERS: list[tuple[str, bytes]] = [
+    ("a zip archive", fill(write_zip)),
+    ("Feather file of version 1", b"FEA1" + bytes(4) + b"line\n"),
+    ("ORC", fill(lambda file: pyarrow.orc.write_table(TABLE, file))),
+    ("SQLite database", fill(write_sqlite)),
+    ("pickle", fill(lambda file: pickle.dump(list(range(300)), file))),
+    ("a Python pickle", fill(lambda file: pickle.dump({"a": 1}, file, protocol=2))),
+    ("Avro", b"Obj\x01\x04\x14avro.codec\x08null\n"),
+    ("UTF-16", "a\nb\n".encode("utf-16")),
+    ("7z archive", b"7z\xbc\xaf\x27\x1c\0\4 rest"),
+    ("data of compress", b"\x1f\x9d\x90 rest\n"),
+    ("lzma data", b"\x5d\0\0\x80\0" + b"\xff" * 8 + b"rest"),
+    ("safetensors", b"\x40" + bytes(7) + b'{"a":{}}'),
+    ("TFRecord", fill(write_frames)),
+    ("PDF document", b"%PDF-1.7\nline\n"),
+    ("an image", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"),
+    ("binary data", Path(sys.executable).resolve().read_bytes()[:99_999]),
+    ("binary data", fill(write_silence)),
+    ("binary data", b"\xca\xfe\xba\xbe\0\0\0\x34\0\x1d\nline\n"),
+    ("binary data", np.arange(300).tobytes()),
+    ("binary data", np.random.default_rng(1).bytes(9000)),
+    ("binary data", "Ж\nЙЦ\n".encode("utf-16-le")),
+    ("UTF-16 or UTF-32", "first\nsecond\n".encode("utf-16-le")),
+    ("UTF-16 or UTF-32", "first\nsecond\n".encode("utf-16-be")),
+    ("UTF-16 or UTF-32", "first\nsecond\n".encode("utf-32-le")),
+    ("UTF-16 or UTF-32", "first\nsecond\n".encode("utf-32-be")),
+]
 KINDS = {
     "FASTQ": b"@r0\nACGT\n+\nIIII\n@r1\nNNA\n+\nIII\n",
     "FASTQ ": b"@long read\r\n" + b"ACGTN" * 3000 + b"\r\n+\r\n" + b"I" * 15000 + b"\r\n",
@@ -169,14 +137,39 @@ KINDS = {
     "an SD file": b"\n  made\n\n  1  0  0  0  0  0  0  0  0  0999 V2000\nM  END\n$$$$\n",
     "VCF": b"##fileformat=VCFv4.2\n#CHROM\tPOS\n1\t2\n",
 }
+"""Text of which a line is no record."""
+PACKED = [*KNOWN[2::3], ("bz2 data", bz2.compress(b"x\n"))]
+NO_LINES = r"begins like .*{}.*, and not like lines; \w+ it"
+NO_RECORDS = "begins like {}, of which a line is not a record; .*; format='text' takes"
+NAMES = cycle(["in", "in.txt", "in.csv", "in.txt.gz"])
+CASES = [
+    *((*case, "in.txt", NO_LINES) for case in KNOWN),
+    *((*case, "in.txt.gz", NO_LINES) for case in PACKED),
+    *((*case, name.replace("txt.gz", "jsonl"), NO_LINES) for case, name in zip(OTHERS, NAMES, strict=False)),
+    *((*case, name, NO_RECORDS) for case, name in zip(KINDS.items(), NAMES, strict=False)),
+]
 
 
 @pytest.mark.parametrize(
-    ("what", "name"), [*some(product(KINDS, ["in", "in.txt", "in.csv", "in.txt.gz"]), 3)]
+    ("what", "content", "name", "problem"), CASES, ids=[f"{what} as {name}" for what, _, name, _ in CASES]
 )
-def test_text_whose_lines_are_no_records_is_refused(tmp_path: Path, what: str, name: str) -> None:
-    problem = rf"begins like {what.strip()}, of which a line is not a record; .*; format='text' takes"
-    assert_refused(tmp_path, name, KINDS[what], problem, MARK + KINDS[what], header="none")
+def test_what_is_no_lines_or_of_several_is_refused(
+    tmp_path: Path, what: str, content: bytes, name: str, problem: str
+) -> None:
+    """Under a name and from standard input, packed or behind a mark; it is taken where text is asked for."""
+    path, out, said = tmp_path / name, tmp_path / "out.txt", problem.format(what.strip())
+    options, stream = {"header": "none"}, MARK + content
+    if problem == NO_LINES:
+        options, stream = {}, gzip.compress(content)
+    path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    with pytest.raises(InputError, match=rf"{name}: {said}"):
+        recshuf.shuffle(path, out, **options)
+    format_ = {"format": "jsonl"} if name.startswith("in.txt") else {}
+    with pytest.raises(InputError, match=f"standard input: {said}"):
+        recshuf.shuffle("-", out, stdin=OneWayReader(stream), **format_)
+    assert [one.name for one in tmp_path.iterdir()] == [name]
+    recshuf.shuffle(path, out, format="text", verify=name != "in.txt.gz")
+    assert sorted(out.read_bytes()) == sorted(content + b"\n" * (content[-1:] != b"\n"))
 
 
 LINES = [

@@ -12,7 +12,7 @@ import pytest
 
 import recshuf
 from recshuf.api import runs
-from recshuf.errors import UnknownOptionError, UsageError
+from recshuf.errors import RecshufWarning, UnknownOptionError, UsageError
 from recshuf.formats.csv import DELIMITER
 from recshuf.formats.parquet import FORMAT, ParquetFormat
 from recshuf.interfaces import FormatOption, Source, Target, Traits
@@ -92,30 +92,25 @@ def inputs(tmp_path: Path) -> list[Path]:
 
 
 def test_the_command_and_python_give_them_to_the_format(tmp_path: Path, inputs: list[Path], call: Run):
+    """Flags, values, lists and short flags, those of its own and those that other formats declare alike."""
     out = tmp_path / "out.marked"
     done = call(*inputs, "-o", out, "--is-loud", "--skip-rows=3", "--mark", "here", "--seed", 1)
     assert (done.returncode, SEEN[-1]) == (0, "here")
     assert "skips 3" in done.stderr.decode()
-    with pytest.warns(recshuf.errors.RecshufWarning, match="skips 3"):
-        report = recshuf.shuffle(inputs, out, is_loud=True, skip_rows=3, seed=1, overwrite=True)
-    assert (report.warnings, SEEN[-1]) == (("skips 3",), None)
+    for words in (["-k", "a,b", "--delimiter", r"\t"], ["--pick=a,b", "--delimiter", "\t"]):
+        done = call(*inputs, "-o", out, *words, "--seed", 1, "--overwrite")
+        assert r"picks ('a', 'b'), b'\t'" in done.stderr.decode()
+    for given, said in (
+        ({"is_loud": True, "skip_rows": 3}, "skips 3"),
+        ({"pick": ["a", "b"]}, "picks ('a', 'b'), None"),
+    ):
+        with pytest.warns(RecshufWarning):
+            report = recshuf.shuffle(inputs, out, **given, overwrite=True)
+        assert (report.warnings, SEEN[-1]) == ((said,), None)
     shown = call("--help").stdout.decode()
     assert "Formats:\n" in shown
     assert re.search(r"--skip-rows N +marked: Rows to skip. Default: 0\.", shown)
     assert "--mark" not in call("scatter", "--help").stdout.decode()
-
-
-def test_lists_short_flags_and_options_of_other_formats_are_declared_alike(
-    tmp_path: Path, inputs: list[Path], call: Run
-):
-    out = tmp_path / "out.marked"
-    for words in (["-k", "a,b", "--delimiter", r"\t"], ["--pick=a,b", "--delimiter", "\t"]):
-        done = call(*inputs, "-o", out, *words, "--seed", 1, "--overwrite")
-        assert r"picks ('a', 'b'), b'\t'" in done.stderr.decode()
-    with pytest.warns(recshuf.errors.RecshufWarning, match="picks .'a', 'b'., None"):
-        recshuf.shuffle(inputs, out, pick=["a", "b"], overwrite=True)
-    with pytest.raises(UsageError, match="pick holds 'a' twice"):
-        recshuf.shuffle(inputs, out, pick="a,a")
     (tmp_path / "in.csv").write_text("a;b\n1;2\n")
     assert recshuf.shuffle(tmp_path / "in.csv", tmp_path / "out.csv", delimiter=";").records == 1
     recshuf.plan(tmp_path / "in.csv", "out.marked", skip_rows=0, is_loud=True)
@@ -140,6 +135,7 @@ def test_what_is_found_is_never_given_and_an_output_is_read_with_it(
     [
         ("*.marked", "out.marked", {"skip_rows": "x"}, "skip_rows 'x' is not possible: it is no whole number"),
         ("*.marked", "out.marked", {"is_loud": "yes"}, "is_loud: give True or False; here: str"),
+        ("*.marked", "out.marked", {"pick": "a,a"}, "pick holds 'a' twice"),
         ("*.marked", "out.marked", {"mark": ["a"]}, "mark: give text, bytes or a whole number; here: list"),
         ("*.marked", "out.marked", {"skip_row": 1}, "unknown option 'skip_row'; did you mean skip_rows"),
         ("*.marked", "out.marked", {"as_table": True}, "as_table=True: records of marked are kept as they are, unless"),
@@ -209,9 +205,9 @@ def test_tasks_stores_and_comparisons_take_them(tmp_path: Path, inputs: list[Pat
         for number in runs.list_tasks(values, stage):
             runs.run_task(values, number)
     assert {*SEEN} == {"a"}
-    with pytest.warns(recshuf.errors.RecshufWarning, match="skips 2"):
+    with pytest.warns(RecshufWarning, match="skips 2"):
         recshuf.scatter(inputs, tmp_path / "store", is_loud=True, skip_rows=2)
-    with pytest.warns(recshuf.errors.RecshufWarning, match="skips 3"):
+    with pytest.warns(RecshufWarning, match="skips 3"):
         batches = [
             *recshuf.PileLoader.from_files(
                 inputs, 64, cache=tmp_path / "c", is_loud=True, skip_rows=3, rank=0

@@ -19,11 +19,10 @@ import recshuf
 from recshuf.errors import ConversionError, InputError, UsageError
 from recshuf.formats.compression import recognise_compression
 from recshuf.formats.lines import cutting
-from recshuf.formats.text import FORMAT
 from recshuf.interfaces import ReadOptions, WriteOptions
 from tests.conftest import Run
+from tests.formats.text import test_suite
 from tests.support.effort import examples
-from tests.support.formats.file_suite import LineSuite
 from tests.support.formats.format_tools import OneWayReader, decompress_file
 from tests.support.formats.line_tools import give, read, same_folder
 
@@ -46,8 +45,9 @@ def split_counts(content: bytes, count: int) -> list[bytes]:
     return [b"".join(lines[first : first + count]) for first in range(0, len(lines), count)]
 
 
-class TestCounts(LineSuite):
-    format = FORMAT
+class TestCounts(test_suite.TestText):
+    """A variant of lines: only what reads records of its own is tried each time."""
+
     read_options = ReadOptions(own=(("record_lines", 4),))
     write_options = WriteOptions(own=(("record_lines", 4),))
     run_options: Mapping[str, Any] = {"record_lines": 4}

@@ -21,6 +21,7 @@ from recshuf.formats import OWN_FORMATS, list_names
 from recshuf.interfaces import InputFile, Traits, open_input
 from recshuf.testing import FormatSuite
 from tests.conftest import Run
+from tests.support.formats import sample_folders
 from tests.support.formats.foreign_rows import END, FORMAT, MAGIC, RowsFormat
 from tests.support.other_packages import ROWS_FORMAT, forget_formats
 
@@ -124,6 +125,17 @@ def test_a_foreign_format_is_found_by_name_suffix_and_content(tmp_path: Path, fo
     assert list_names() == (*OWN_FORMATS, "rows")
     with pytest.raises(UsageError, match=r"columns: for inputs of .*parquet.* only; here: rows"):
         recshuf.shuffle(sources[0], output, columns="id", overwrite=True)
+
+
+@pytest.mark.parametrize("kind", ["arrow", "arrow stream", "npy", "npz", "tfrecord", "webdataset"])
+def test_files_without_a_suffix_are_found_by_content(tmp_path: Path, kind: str):
+    _, write, options = sample_folders.KINDS[kind]
+    write(tmp_path / f"in{sample_folders.KINDS[kind][0]}", 0, 20)
+    [path] = tmp_path.iterdir()
+    path.rename(tmp_path / "in")
+    options = {name: value for name, value in options.items() if name != "format"}
+    report = recshuf.shuffle(tmp_path / "in", f"{tmp_path}/out/", seed=1, verify=True, **options)
+    assert (report.format, report.records) == (kind.split()[0], 20)
 
 
 def test_without_the_package_its_files_are_foreign(tmp_path: Path):

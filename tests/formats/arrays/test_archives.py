@@ -25,7 +25,12 @@ ARRAYS = {
     "name": np.array([f"é{number}" for number in NUMBERS]),
     "pair/of": np.array([(n, n / 2) for n in NUMBERS], [("a", "<i2"), ("b", ">f8")]),
 }
-OTHERS = {"classes": np.array(["cat", "dog"]), "step": np.array(7), "held": np.arange(90)}
+OTHERS = {
+    "classes": np.array(["cat", "dog"]),
+    "step": np.array(7),
+    "none": np.zeros(0),
+    "held": np.arange(90),
+}
 """Arrays of other lengths."""
 
 
@@ -77,7 +82,7 @@ def test_arrays_of_other_lengths_are_refused_left_out_or_copied(tmp_path: Path) 
         [save(tmp_path / f"{number}.npz", ARRAYS | OTHERS) for number in range(3)],
         tmp_path / "x/",
     )
-    said = r"lengths: id 400, .* classes 2, step a single value.*; choose .*as datasets id,.*keep_others"
+    said = r"lengths: id 400, .* classes 2, step a single value, none 0, held 90; choose .*as datasets id,.*keep_others"
     refused(InputError, said, sources, tmp_path / "out.npz")
     recshuf.shuffle(sources, tmp_path / "out.npz", datasets="id,*a*e")
     assert np.load(tmp_path / "out.npz").files == ["id", "image", "name"]

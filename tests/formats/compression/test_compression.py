@@ -36,10 +36,10 @@ TEXT = b"".join(b"line %d of some text\n" % (i * i) for i in range(300))
 
 
 class Trickle(io.BytesIO):
-    """Gives a few bytes at a time, as a pipe may."""
+    """Gives a few bytes at a time, as a pipe may: not always equally many."""
 
     def read(self, size: int | None = -1, /) -> bytes:
-        return super().read(min(size or 0, 3))
+        return super().read(min(size or 0, 1 + self.tell() % 5))
 
 
 def open_data(data: bytes, kind: str, *, trickle: bool = False) -> ByteReader:

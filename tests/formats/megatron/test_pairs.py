@@ -210,6 +210,7 @@ def test_sequences_and_modes_are_columns_and_come_back(tmp_path: Path) -> None:
 
 TABLES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "other columns": ({"a": [[1]], "b": ["x"]}, {}, "holds one column of tokens, and there are 2; choose one with columns"),
+    "more than documents": ({"tokens": [[1]], "b": ["x"]}, {}, "holds one column of tokens, and there are 2"),
     "no lists": ({"a": [1]}, {}, "'a': megatron holds lists of numbers, not int64; choose to='parquet'"),
     "unsigned": ({"a": pa.array([[1]], pa.list_(pa.uint32()))}, {}, "tokens of type uint32; give token_type"),
     "texts": ({"a": [["x"]]}, {}, "does not hold tokens of type string; .*, or choose to='parquet'"),

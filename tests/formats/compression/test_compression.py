@@ -36,18 +36,22 @@ TEXT = b"".join(b"line %d of some text\n" % (i * i) for i in range(300))
 
 
 class Trickle(io.BytesIO):
-    """Gives a few bytes at a time, as a pipe may: not always equally many."""
+    """Gives a few bytes at a time, as a pipe may."""
+
+    def __init__(self, data: bytes, most: int) -> None:
+        super().__init__(data)
+        self._most = most
 
     def read(self, size: int | None = -1, /) -> bytes:
-        return super().read(min(size or 0, 1 + self.tell() % 5))
+        return super().read(min(size or 0, self._most))
 
 
-def open_data(data: bytes, kind: str, *, trickle: bool = False) -> ByteReader:
-    return open_reader("in", Trickle(data) if trickle else io.BytesIO(data), kind)
+def open_data(data: bytes, kind: str, *, most: int = 1 << 20) -> ByteReader:
+    return open_reader("in", Trickle(data, most), kind)
 
 
-def read_all(data: bytes, kind: str, size: int = 1 << 16, *, trickle: bool = False) -> bytes:
-    reader, buffer, out = open_data(data, kind, trickle=trickle), memoryview(bytearray(size)), bytearray()
+def read_all(data: bytes, kind: str, size: int = 1 << 16, *, most: int = 1 << 20) -> bytes:
+    reader, buffer, out = open_data(data, kind, most=most), memoryview(bytearray(size)), bytearray()
     while count := reader.readinto(buffer):
         out += buffer[:count]
     assert reader.readinto(buffer) == 0
@@ -97,16 +101,16 @@ kinds = pytest.mark.parametrize("kind", COMPRESS)
     parts=st.lists(st.none() | st.binary(max_size=2000), max_size=6),
     padding=st.integers(0, 40),
     size=st.sampled_from([1, 7, 1000, 1 << 16]),
-    trickle=st.booleans(),
+    most=st.sampled_from([1, 2, 3, 5, 1 << 20]),
 )
 def test_members_one_after_the_other_are_all_read(
-    kind: str, parts: list[bytes | None], padding: int, size: int, trickle: bool
+    kind: str, parts: list[bytes | None], padding: int, size: int, most: int
 ) -> None:
     """None stands for a frame to be skipped, where there are such."""
     members = [SKIPPABLE.get(kind, b"") if part is None else COMPRESS[kind](part) for part in parts]
     zeros = bytes(padding if kind != "zstd" and any(members) else 0)
     expected = b"".join(part or b"" for part in parts)
-    assert read_all(b"".join(members) + zeros, kind, size, trickle=trickle) == expected
+    assert read_all(b"".join(members) + zeros, kind, size, most=most) == expected
 
 
 @kinds
@@ -121,6 +125,8 @@ def test_a_file_cut_anywhere_is_refused_or_ends_with_a_member(kind: str) -> None
     data, content, borders = b"".join(members), read_all(first, kind), {0: b""}
     for number in range(1, 4):
         borders[len(b"".join(members[:number]))] = content
+    for most in range(1, 9):
+        assert read_all(data, kind, most=most) == content + b"end"
     for cut in range(len(data)):
         if cut in borders:
             assert read_all(data[:cut], kind) == borders[cut]

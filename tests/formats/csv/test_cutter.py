@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from recshuf.errors import InputError
@@ -50,6 +50,7 @@ LINES = st.sampled_from([b"1,2\n", b'3,"4\n\n#"\n', b"\n", b"# 5,6\n", b"#\n"])
 @given(
     st.lists(st.tuples(st.lists(LINES, max_size=5), st.sampled_from([b"", b"7,c"])), min_size=1, max_size=6)
 )
+@example([([b'3,"4\n\n#"\n'], b"7,c"), ([], b""), ([b"1,2\n"], b"")])
 def test_small_files_read_at_once_are_without_comments_and_blank_lines_and_end_with_their_file(
     tmp_path: Path, files: list[tuple[list[bytes], bytes]]
 ) -> None:

@@ -5,13 +5,13 @@ import datetime
 import io
 import json
 import math
-from itertools import permutations
+from itertools import cycle, permutations, product
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from recshuf.errors import InputError, SchemaMismatch, UsageError
@@ -157,29 +157,23 @@ def test_values_are_those_of_their_texts(tmp_path: Path) -> None:
         assert [(type(one), one) for one in found] == [(type(one), one) for one in values], texts
 
 
-@same_folder
-@given(
-    delimiter=st.sampled_from([",", "\t", ";", " ", "|", "x"]),
-    code=st.sampled_from(["0480", "+4", "-07", "00.5", '"0480"', '"+4"']),
-    place=st.integers(0, 3),
-    row=st.integers(0, 99),
-)
-@example(",", "0480", 0, 1)
-@example("x", '"+4"', 3, 0)
-@example("\t", "-07", 3, 99)
-def test_a_code_makes_its_column_text_behind_any_delimiter(
-    tmp_path: Path, delimiter: str, code: str, place: int, row: int
-) -> None:
-    """Also among many texts that begin like one."""
-    rows = [["2", "y", f"0{number}_Oak_Street", "2"] for number in range(100)]
-    rows[row][0] = ""
-    rows[row][place] = code
-    file = give(tmp_path / "in.csv", "".join(delimiter.join(one) + "\n" for one in rows).encode())
-    source = FORMAT.open_source([file], reading_csv(delimiter=delimiter.encode(), header=0))
-    for column, found in enumerate(decode_all(source).to_pydict().values()):
-        texts = [one[column].strip('"') or None for one in rows]
-        is_number = column in {0, 3} - {place}
-        assert found == ([text and int(text) for text in texts] if is_number else texts)
+def test_a_code_makes_its_column_text_behind_any_delimiter(tmp_path: Path) -> None:
+    """In any column and row, also among many texts that begin like one."""
+    cases = product(",\t; |x", ["0480", "+4", "-07", "00.5", '"0480"', '"+4"'])
+    places = cycle(product(range(4), (0, 1, 50, 98, 99)))
+    for (delimiter, code), (place, row) in zip(cases, places, strict=False):
+        rows = [["2", "y", f"0{number}_Oak_Street", "2"] for number in range(100)]
+        rows[row][0] = ""
+        rows[row][place] = code
+        file = give(tmp_path / "in.csv", "".join(delimiter.join(one) + "\n" for one in rows).encode())
+        source = FORMAT.open_source([file], reading_csv(delimiter=delimiter.encode(), header=0))
+        for column, found in enumerate(decode_all(source).to_pydict().values()):
+            texts = [one[column].strip('"') or None for one in rows]
+            is_number = column in {0, 3} - {place}
+            assert found == ([text and int(text) for text in texts] if is_number else texts), (
+                delimiter,
+                code,
+            )
 
 
 @same_folder

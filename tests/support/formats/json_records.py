@@ -13,7 +13,8 @@ from tests.support.formats.json_oracle import WHITESPACE
 
 TEXTS = st.sampled_from(
     ["", "a", "2020-01-01", "2020-01-01T00:00:00Z", "1", 'é\u2028\x00"\\', '}],:\n{["', "null"]
-) | st.text(st.characters(codec="utf-8"), max_size=4)
+)
+TEXTS |= st.text(st.characters(codec="utf-8"), max_size=4) | st.text('\\"[]{},: \n\tx', max_size=8)
 NAMES = st.sampled_from(["a", "b", "c", "é", "", "a.b", "[]", 'q"', "x\x00y", "a/b"])
 INTEGERS = st.integers(-(2**53), 2**53) | st.integers(-9, 9)
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)

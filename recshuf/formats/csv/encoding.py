@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _SHOWN_BYTES = 40
 _RETURN = ord("\r")
+_REMEDY = "cast the column to UTC, or write JSONL or Parquet"
 
 
 def check_schema(schema: pa.Schema) -> None:
@@ -93,10 +94,14 @@ def _prepare(column: pa.Array, name: str) -> pa.Array:
     if pt.is_timestamp(kind) and kind.tz is not None:
         local = pc.local_timestamp(column)
         check_times(local, name)
-        distances = pc.subtract_checked(local.cast(pa.int64()), column.cast(pa.int64()))
+        try:
+            distances = pc.subtract_checked(local.cast(pa.int64()), column.cast(pa.int64()))
+        except pa.ArrowInvalid:  # the local time has begun anew
+            problem = f"a time in {kind.tz} is beyond the last one of timestamp[{kind.unit}] without its zone"
+            raise ConversionError(name, problem, remedy=_REMEDY) from None
         if not has_factor(distances, 60 * PER_SECOND[kind.unit]):
             problem = f"a time in {kind.tz} has a distance from UTC in seconds, and CSV has hours and minutes"
-            raise ConversionError(name, problem, remedy="cast the column to UTC, or write JSONL or Parquet")
+            raise ConversionError(name, problem, remedy=_REMEDY)
     return column
 
 

@@ -90,12 +90,13 @@ def test_times_read_back_and_only_what_text_cannot_say_is_refused() -> None:
             try:
                 text = encode(array)
             except ConversionError as error:
+                assert error.field == "x"
                 has_seconds = "distance from UTC in seconds" in str(error)
                 assert has_seconds or not (first + margin <= ticks <= last - margin and is_whole), (
                     kind,
                     ticks,
                 )
-                with pytest.raises(ConversionError, match=r"field 'x': a (date|time)|overflow"):
+                with pytest.raises(ConversionError, match=r"field 'x': a (date|time)"):
                     encode(make_array(kind, [0, ticks]).dictionary_encode())
             else:
                 assert first <= ticks <= last, (kind, ticks)

@@ -229,7 +229,7 @@ class Array(NamedTuple):
 def read_header(name: str, place: str | None, stream: IO[bytes], byte_count: int) -> Array:
     """Return the array that lies here in so many bytes, by what its header says, which comes first."""
     with explained(name, "has a header that is damaged", place):
-        major, _ = np.lib.format.read_magic(stream)
+        major, minor = np.lib.format.read_magic(stream)
         length_bytes, code = (2 if major == 1 else 4), ("utf-8" if major == 3 else "latin-1")
         length = int.from_bytes(stream.read(length_bytes), "little")
         text = stream.read(min(length, _MOST_HEADER_BYTES)).decode(code).encode("ascii", "backslashreplace")
@@ -237,8 +237,8 @@ def read_header(name: str, place: str | None, stream: IO[bytes], byte_count: int
         with warnings.catch_warnings(action="ignore"):  # that Python 2 wrote it
             found = np.lib.format.read_array_header_2_0(head, max_header_size=_MOST_HEADER_BYTES)
         (rows, *axes), by_columns, dtype = (found[0] or (-1,)), *found[1:]
-        if major > 3 or min(found[0], default=0) < 0:
-            raise ValueError(f"version {major}, shape {found[0]}")
+        if major not in (1, 2, 3) or minor or min(found[0], default=0) < 0:
+            raise ValueError(f"version {major}.{minor}, shape {found[0]}")
         layout = FixedLayout.of(np.dtype((dtype, tuple(axes))))
     if dtype.hasobject:
         problem = "holds Python objects, which only pickle reads and could run any code"

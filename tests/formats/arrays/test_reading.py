@@ -98,6 +98,8 @@ DAMAGE: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "empty": (lambda content: b"", "is empty"),
     "truncated": (lambda content: content[:-1], "bytes behind its header, and its values take"),
     "longer": (lambda content: content + b"x", "bytes behind its header, and its values take"),
+    "version 0.0": (lambda content: content[:6] + b"\0" + content[7:], "header that is damaged"),
+    "version 1.16": (lambda content: content[:7] + b"\x10" + content[8:], "header that is damaged"),
     "shape": (lambda content: content.replace(b"(500,)", b"(-50,)"), "header that is damaged"),
     "key": (lambda content: content.replace(b"'descr'", b"'dexcr'"), "header that is damaged"),
     "objects": (lambda content: content.replace(b"'<i8'", b"'|O' "), "holds Python objects"),

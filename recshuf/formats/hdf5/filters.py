@@ -302,16 +302,19 @@ def _inflate(stored: Bytes, size: int) -> Bytes | None:
 
 
 def _unpack_zstd(stored: Bytes, size: int) -> bytes | None:
-    """Return the contents of a frame; None if it is damaged or does not state its size."""
+    """Return the contents of a frame; None if it is none, or does not state its size."""
     try:
         held = zstandard.get_frame_parameters(stored).content_size
-        if held > size:
-            if held == zstandard.CONTENTSIZE_UNKNOWN:
-                return None
-            raise ValueError(f"a chunk of {size} bytes inflates to {held}")
-        return zstandard.ZstdDecompressor().decompress(stored, max_output_size=size, allow_extra_data=False)
     except zstandard.ZstdError:
         return None
+    if held > size:
+        if held == zstandard.CONTENTSIZE_UNKNOWN:
+            return None
+        raise ValueError(f"a chunk of {size} bytes inflates to {held}")
+    try:
+        return zstandard.ZstdDecompressor().decompress(stored, max_output_size=size, allow_extra_data=False)
+    except zstandard.ZstdError as error:  # after which its filter for HDF5 would take other memory for data
+        raise ValueError(f"a chunk of {size} bytes is damaged: {error}") from error
 
 
 @cache

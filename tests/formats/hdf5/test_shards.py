@@ -4,7 +4,6 @@ import ctypes
 import struct
 import time
 from pathlib import Path
-from typing import Any
 
 import h5py
 import numpy as np
@@ -12,9 +11,7 @@ import pytest
 from h5py import h5d, h5g, h5p, h5s, h5t
 
 import recshuf
-from recshuf.errors import OutputError
-from recshuf.formats.hdf5 import FORMAT, writers
-from recshuf.system.files import BehindFile
+from recshuf.formats.hdf5 import FORMAT
 from tests.support.formats.hdf5_tools import (
     copy_through,
     list_filters,
@@ -57,24 +54,6 @@ def test_levels_of_compressions_are_those_of_hdf5(tmp_path: Path, name: str, lev
             < found.id.get_storage_size()
             <= 1.02 * made.id.get_storage_size()
         )
-
-
-@pytest.mark.parametrize("options", [{}, {"chunks": (100,), "compression": "gzip"}], ids=str)
-def test_a_write_that_fails_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
-) -> None:
-    class Full(BehindFile):
-        def write(self, data: Any, /) -> int:
-            if self.tell() + len(data) > 20_000:
-                raise OSError(28, "No space left on device")
-            return super().write(data)
-
-    with h5py.File(tmp_path / "in.h5", "w") as file:
-        file.create_dataset("x", data=np.random.default_rng(0).random(10_000), **options)
-    monkeypatch.setattr(writers, "BehindFile", Full)
-    with pytest.raises(OutputError, match="no space left"):
-        recshuf.shuffle(tmp_path / "in.h5", tmp_path / "out.h5")
-    assert [path.name for path in tmp_path.iterdir()] == ["in.h5"]
 
 
 def test_edges_that_were_not_filtered_are(tmp_path: Path) -> None:

@@ -263,10 +263,14 @@ OTHERS = [
     (pa.array([[1], [2, 3]], pa.list_(pa.int16())), pa.large_list(pa.int16())),
     (pa.array(["a", "b"], pa.string_view()), pa.large_string()),
     (pa.ExtensionArray.from_storage(pa.uuid(), pa.array([b"x" * 16] * 2, pa.binary(16))), pa.binary(16)),
+    *(
+        (pa.array([7, 0], kind), kind)
+        for kind in (pa.date32(), pa.time32("s"), pa.timestamp("us", "Asia/Tokyo"), pa.duration("ns"))
+    ),
 ]
 
 
-def test_other_columns_come_back_as_their_large_or_plain_form(tmp_path: Path) -> None:
+def test_other_columns_come_back_as_they_were_or_in_their_large_or_plain_form(tmp_path: Path) -> None:
     for number, (given, becomes) in enumerate(OTHERS):
         plain = given.dictionary_decode() if pa.types.is_dictionary(given.type) else given
         plain = plain.storage if isinstance(plain, pa.ExtensionArray) else plain

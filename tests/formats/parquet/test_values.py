@@ -17,6 +17,7 @@ import recshuf
 from recshuf.errors import ConversionError
 from recshuf.formats.parquet import FORMAT
 from recshuf.interfaces import WriteOptions
+from tests.support.effort import mostly_slow
 from tests.support.formats.decimal_tools import make_decimals
 from tests.support.formats.parquet_tools import (
     convert,
@@ -240,13 +241,10 @@ def test_an_index_without_room_for_the_values_of_all_inputs_is_widened(
 
 @pytest.mark.parametrize(
     ("index", "ordered"),
-    [
-        pytest.param(
-            index, ordered, marks=() if ordered == (number % 2 > 0) and number < 3 else pytest.mark.slow
-        )
-        for number, index in enumerate(INDICES)
-        for ordered in (False, True)
-    ],
+    mostly_slow(
+        zip(INDICES, (False, True, False, True), strict=True),
+        *((pa.int8(), False), (pa.uint8(), True), (pa.int16(), False)),
+    ),
 )
 def test_an_index_with_room_for_all_values_stays(tmp_path: Path, index: pa.DataType, ordered: bool) -> None:
     """The dictionaries of two files overlap; their union has just room, and then one value too many."""
@@ -257,24 +255,6 @@ def test_an_index_with_room_for_all_values_stays(tmp_path: Path, index: pa.DataT
         written = load(shuffled(*paths))
         assert written.schema.field("c").type == expected
         assert len(set(written["c"].to_pylist())) == most
-
-
-STORED = {
-    "plain": ({"compression": "none"}, pa.string()),
-    "gzip": ({"compression": "gzip", "version": "1.0"}, pa.string()),
-    "pages": ({"data_page_version": "2.0", "data_page_size": 64}, pa.string()),
-    "bytes": ({"compression": "brotli"}, pa.binary()),
-    "no dictionary": ({"use_dictionary": False}, pa.string()),
-}
-
-
-@pytest.mark.parametrize("how", STORED)
-def test_values_are_counted_however_they_are_stored(tmp_path: Path, how: str) -> None:
-    options, values = STORED[how]
-    column = encode(label(pa.int8(), values), range(100))
-    written = load(shuffled(write(tmp_path / "in.parquet", column, column, **options)))
-    assert written.schema.field("c").type == column.type
-    assert list_texts(written["c"]) == list_texts(pa.chunked_array([column] * 2))
 
 
 def test_values_are_counted_in_chunks_that_gave_up_their_dictionaries(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from tests.support.formats.hostile_parquet import (
     edit_footer,
     elements_of,
 )
-from tests.support.formats.parquet_tools import load, open_source, read_all, shuffled, store
+from tests.support.formats.parquet_tools import open_source, read_all, shuffled, store
 
 ROWS = 20
 TYPE, LENGTH, NAME, CHILDREN, CONVERTED, LOGICAL, KEY_VALUES = 1, 2, 4, 5, 6, 10, 5
@@ -230,8 +230,11 @@ COARSE = [0, -86_400_000_001, None, 1_700_000_000_123_456]
 """Microseconds within the range of nanoseconds."""
 LATE = [*COARSE, 253_402_214_400_000_001, -62_135_596_800_000_000]
 """Among others the years 9999 and 1, in microseconds."""
-KINDS = {"fine": pa.array(FINE, pa.timestamp("ns")), "coarse": pa.array(COARSE, pa.timestamp("us"))}
-KINDS["late"] = pa.array(LATE, pa.timestamp("us"))
+KINDS = {
+    "fine": pa.array(FINE, pa.timestamp("ns")),
+    "coarse": pa.array(COARSE, pa.timestamp("us")),
+    "late": pa.array(LATE, pa.timestamp("us")),
+}
 
 
 def int96_file(path: Path, times: pa.Array, *, by_spark: bool = False, **options: Any) -> Path:
@@ -245,30 +248,32 @@ def counts_of(times: pa.Array | pa.ChunkedArray) -> list[int | None]:
     return [None if time is None else int(time) for time in times.cast(pa.int64()).to_pylist()]
 
 
-def test_times_keep_their_value(tmp_path: Path) -> None:
-    cases = [(kind, by_spark, size) for kind in KINDS for by_spark, size in ((False, 1), (True, 100))]
-    for kind, by_spark, size in [*cases, ("late", True, 1), ("fine", True, 1)]:
-        times = KINDS[kind]
-        path = int96_file(tmp_path / "in.parquet", times, by_spark=by_spark, row_group_size=size)
-        found = load(shuffled(path)).sort_by("n")["t"].combine_chunks()
-        assert found.type.unit == {"fine": "ns", "late": "us", "coarse": "us" if by_spark else "ns"}[kind]
-        assert counts_of(found.cast(times.type)) == counts_of(times)
-
-
 @pytest.mark.parametrize(
-    ("first", "second", "unit"),
-    [("coarse", "late", "us"), ("late", "coarse", "us"), ("fine", "spark", "ns"), ("spark", "fine", "ns")],
+    ("files", "unit"),
+    [
+        ("fine", "ns"),
+        ("coarse", "ns"),
+        ("late", "us"),
+        ("fine, spark", "ns"),
+        ("coarse, spark", "us"),
+        ("late, spark", "us"),
+        ("coarse+late", "us"),
+        ("late+coarse", "us"),
+        ("fine+coarse, spark", "ns"),
+        ("coarse, spark+fine", "ns"),
+    ],
 )
-def test_one_unit_holds_the_times_of_all_files(tmp_path: Path, first: str, second: str, unit: str) -> None:
-    kinds = KINDS | {"spark": KINDS["coarse"]}
-    paths = [
-        int96_file(tmp_path / f"{kind}.parquet", kinds[kind], by_spark=kind == "spark")
-        for kind in (first, second)
-    ]
-    found = read_all(open_source(*paths))["t"]
-    assert found.type == pa.timestamp(unit)
-    expected = [count for kind in (first, second) for count in counts_of(kinds[kind].cast(found.type))]
-    assert counts_of(found) == expected
+def test_one_unit_holds_the_times_of_all_files(tmp_path: Path, files: str, unit: str) -> None:
+    for group_rows in (1, 100):
+        paths, expected = [], []
+        for name in files.split("+"):
+            times = KINDS[name.removesuffix(", spark")]
+            options = {"by_spark": name.endswith("spark"), "row_group_size": group_rows}
+            paths.append(int96_file(tmp_path / f"{name}.parquet", times, **options))
+            expected += counts_of(times.cast(pa.timestamp(unit)))
+        found = read_all(open_source(*paths))["t"]
+        assert found.type == pa.timestamp(unit)
+        assert counts_of(found) == expected
 
 
 def test_times_that_no_unit_holds_are_refused(tmp_path: Path) -> None:

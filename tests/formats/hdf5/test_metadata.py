@@ -25,7 +25,7 @@ def write(path: Path, *changes: Change, rows: int = 4, **settings: Any) -> Path:
 
 
 def attribute(owner: str, name: str, value: object) -> Change:
-    return lambda file: file.require_group(owner).attrs.__setitem__(name, value)
+    return lambda file: (file.get(owner) or file.require_group(owner)).attrs.__setitem__(name, value)
 
 
 def dataset(name: str, value: Any, **settings: Any) -> Change:
@@ -89,6 +89,22 @@ def test_a_dataset_of_label_names_is_compared_as_a_list(tmp_path: Path, chosen: 
         recshuf.shuffle([short, other], tmp_path / "out.h5", **chosen)
     with pytest.warns(RecshufWarning, match="dataset 'classes'"):
         recshuf.shuffle([short, other], tmp_path / "out.h5", first_metadata=True, verify=True, **chosen)
+
+
+def test_each_object_gets_the_longer_one_of_its_own_lists_of_labels(tmp_path: Path) -> None:
+    said = {"x": (["a"], ["a", "b"]), "group": (["c", "d"], ["c"]), "group/label": (["a"], ["a"])}
+    paths = [
+        write(
+            tmp_path / f"{index}.h5",
+            *[attribute(owner, "classes", one[index]) for owner, one in said.items()],
+        )
+        for index in range(2)
+    ]
+    for order in (paths, paths[::-1]):
+        recshuf.shuffle(order, tmp_path / "out.h5", verify=True, overwrite=True)
+        with h5py.File(tmp_path / "out.h5") as file:
+            found = {owner: file[owner].attrs["classes"].tolist() for owner in said}
+        assert found == {owner: max(lists, key=len) for owner, lists in said.items()}
 
 
 def test_of_other_copies_that_differ_the_first_can_be_taken(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from recshuf.testing import FormatSuite
 from tests.support.formats.hdf5_tools import read_values
 from tests.support.formats.sparse_tools import Cell, read_cells, write_10x, write_anndata
 
-DATASETS = ("image", "label", "meta/weight", "name")  # in the order in which HDF5 lists them
+DATASETS = ("image", "image name", "label", "meta/weight")  # in the order in which HDF5 lists them
 Record = tuple[bytes, ...]
 
 
@@ -31,21 +31,23 @@ class TestHdf5(FormatSuite):
                 file.create_dataset(
                     DATASETS[0], data=image, chunks=(50, 2, 12), maxshape=(None, 2, 12), compression=4
                 )
-                file.create_dataset(DATASETS[1], data=index * 1_000_000 + rows)
+                file.create_dataset(DATASETS[2], data=index * 1_000_000 + rows)
                 file.create_dataset(
-                    DATASETS[2], data=rows.astype(np.float16) / 8, chunks=(64,), maxshape=(None,)
+                    DATASETS[3], data=rows.astype(np.float16) / 8, chunks=(64,), maxshape=(None,)
                 )
                 # By the size of a small file it would hold longer texts.
                 names = [f"{row}" * (row % 5) if count > 1 else "long" * 1000 for row in range(count)]
-                file.create_dataset(DATASETS[3], data=names, dtype=h5py.string_dtype())
+                file.create_dataset(DATASETS[1], data=names, dtype=h5py.string_dtype())
                 file["image"].attrs["unit"] = "counts"
             inputs.append(InputFile(name=str(path), path=path))
         return inputs
 
     def read_back(self, path: Path) -> list[Record]:
         with h5py.File(path) as file:
-            columns = [[row.tobytes() for row in file[name][:]] for name in DATASETS[:3]]
-            columns.append(read_values(file[DATASETS[3]]))
+            columns = [
+                read_values(file[name]) if name == DATASETS[1] else [row.tobytes() for row in file[name][:]]
+                for name in DATASETS
+            ]
         return list(zip(*columns, strict=True))
 
     def records_of(self, batch: pa.RecordBatch) -> list[Record]:

@@ -206,10 +206,11 @@ class _Copies:
     def hash_others(self, records: Iterable[str]) -> dict[str, str]:
         """Return the hash of each dataset that is not of the record; `InputError` if they are not those of the first input."""
         others = list_others(self._contents, records)
-        for path in sorted({*others} ^ {*self._others}):
-            group = path.rpartition("/")[0]
-            if known := explain_storage(self._contents, [group]):
-                raise InputError(self._name, known[0], place=f"group {group!r}", remedy=known[1])
+        differing = sorted({*others} ^ {*self._others})
+        for place, path in enumerate(differing):
+            groups = [*dict.fromkeys(map(_folder, differing[place:]))]
+            if known := explain_storage(self._contents, groups):
+                raise InputError(self._name, known[0], place=f"group {groups[0]!r}", remedy=known[1])
             problem = f"has {'a' if path in others else 'no'} dataset {path!r}, unlike the first input"
             raise InputError(self._name, problem, remedy=LEAVE_OUT)
         return {path: self.hash(path) for path in others}

@@ -21,7 +21,6 @@ from tests.support.effort import mostly_slow
 from tests.support.formats.decimal_tools import make_decimals
 from tests.support.formats.parquet_tools import (
     convert,
-    holds_the_same,
     label,
     load,
     open_source,
@@ -74,9 +73,9 @@ def test_every_type_metadata_and_field_id_survive(tmp_path: Path) -> None:
     assert after.schema.remove_metadata().equals(before.schema.remove_metadata())
     assert [field.metadata for field in after.schema] == [field.metadata for field in before.schema]
     assert after.schema.field("labels").type == EVERY_TYPE["labels"].type
-    assert holds_the_same(before, after)
+    assert repr(after.to_pylist()) == repr(before.to_pylist())  # as NaN is no number
     made = convert(original, tmp_path / "made.parquet")
-    assert holds_the_same(load(made), original)
+    assert repr(load(made).to_pylist()) == repr(original.to_pylist())
     assert pq.read_metadata(made).metadata[b"key"] == b"value"
 
 

@@ -95,14 +95,6 @@ def label(index: pa.DataType, value: pa.DataType | None = None, *, ordered: bool
     return pa.dictionary(index, value or pa.string(), ordered=ordered)
 
 
-def holds_the_same(left: pa.Table, right: pa.Table) -> bool:
-    """Compare values; those that do not equal themselves, NaN, as text."""
-    return left.num_columns == right.num_columns and all(
-        one.equals(other) or repr(one.to_pylist()) == repr(other.to_pylist())
-        for one, other in zip(left.columns, right.columns, strict=True)
-    )
-
-
 def chunk_of(path: Path, column: int = 0, group: int = 0) -> pq.ColumnChunkMetaData:
     return pq.read_metadata(path).row_group(group).column(column)
 

@@ -1,6 +1,5 @@
 """HDF5 and table form: what a decoder makes of datasets, and which datasets a table becomes."""
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from recshuf.interfaces import WriteOptions
 from tests.conftest import Run
 from tests.support.effort import mostly_slow
 from tests.support.formats.format_tools import cut_batch
-from tests.support.formats.hdf5_tools import create_raw, open_source, read_all, write_table
+from tests.support.formats.hdf5_tools import create_raw, open_source, read_all, store, write_table
 
 
 def decode_file(path: Path, block_bytes: int = 1 << 20) -> pa.Table:
@@ -173,53 +172,41 @@ def test_numbers_of_fewer_bits_are_widened(tmp_path: Path) -> None:
     assert decode_file(tmp_path / "in.h5")["x"].to_pylist() == values
 
 
-def write_bad_values(file: h5py.File) -> dict[str, str]:
-    good = np.zeros(200, np.uint8)
-    for name, dtype, bad in (
-        ("bool", h5t.py_create(np.dtype(bool), logical=True), 2),
-        ("enum", h5t.py_create(h5py.enum_dtype({"a": 0}, "u1"), logical=True), 7),
-        ("text", h5t.C_S1.copy(), 0xFF),
-    ):
-        dataset = h5d.create(file.id, name.encode(), dtype, h5s.create_simple((200,)))
-        raw = good.copy()
-        raw[150] = bad
-        dataset.write(h5s.ALL, h5s.ALL, raw, dtype)
-    file["string"] = np.array([b"x"] * 150 + [b"\xff"] + [b"y"] * 49, object)
-    rows = np.array([[b"x", b"y"]] * 150 + [[b"x", b"\xfe"]] + [[b"x", b"y"]] * 49)
-    file["rows"] = rows
-    file["group/inner"] = np.array([b"\xfd"] * 200)
+def make_bad_values() -> dict[str, tuple[np.ndarray, str]]:
+    """Return datasets of 200 rows, and why row 150 has no table form."""
+    text, enum = h5py.string_dtype(), h5py.enum_dtype({"a": 0, "b": 1}, "u1")
+    flags, codes, lists = np.zeros(200, bool), np.zeros(200, enum), np.empty(200, h5py.vlen_dtype(enum))
+    for row in range(200):
+        lists[row] = np.zeros(row % 3, enum)
+    fixed, texts = np.array([b"x"] * 200), np.array([b"x"] * 200, text)
+    grid, pairs = np.array([[b"x", b"y"]] * 200), np.array([("x", 1)] * 200, [("name", text), ("v", "f8")])
+    flags.view("u1")[150], codes[150], lists[150] = 2, 7, np.array([0, 9, 1], enum)
+    fixed[150] = texts[150] = grid[150, 1] = pairs["name"][150] = b"\xff"
     return {
-        "bool": "2 is neither FALSE nor TRUE",
-        "enum": "7 is no value of the enum",
-        "text": "not UTF-8",
-        "string": "not UTF-8",
-        "rows": "not UTF-8",
+        "bool": (flags, "2 is neither FALSE nor TRUE"),
+        "enum": (codes, "7 is no value of the enum"),
+        "lists": (lists, "9 is no value of the enum"),
+        "fixed": (fixed, "the string is not UTF-8"),
+        "texts": (texts, "the string is not UTF-8"),
+        "grid": (grid, "the string is not UTF-8"),
+        "pairs": (pairs, "the string is not UTF-8"),
     }
 
 
 def test_values_without_table_form_are_named_by_row(tmp_path: Path) -> None:
-    with h5py.File(tmp_path / "in.h5", "w") as file:
-        problems = write_bad_values(file)
-    shutil.copyfile(tmp_path / "in.h5", tmp_path / "again.h5")
-    for name, problem in problems.items():
-        source = open_source(tmp_path / "in.h5", tmp_path / "again.h5", datasets=(name,))
+    bad = make_bad_values()
+    paths = [
+        store(tmp_path / name, {name: values for name, (values, _) in bad.items()})
+        for name in ("in.h5", "again.h5")
+    ]
+    for name, (_, problem) in bad.items():
+        source = open_source(*paths, datasets=(name,))
         decoder = source.decoder()
         [batch] = pa.Table.from_batches(read_all(source)).slice(0, 200).combine_chunks().to_batches()
         decoder.observe(batch.slice(0, 150), 0, 0)
-        with pytest.raises(InputError, match=rf"again\.h5: row 150 of dataset '{name}': .*{problem}"):
+        said = rf"again\.h5: row 150 of dataset '{name}': {problem}; shuffle to HDF5, or name other datasets"
+        with pytest.raises(InputError, match=said):
             decoder.observe(batch.slice(100), 1, 100)
-
-
-def test_lists_of_bad_values_are_named_by_row(tmp_path: Path) -> None:
-    element = h5py.enum_dtype({"a": 0, "b": 1}, "u1")
-    with h5py.File(tmp_path / "in.h5", "w") as file:
-        dataset = file.create_dataset("v", (5,), h5py.vlen_dtype(element))
-        for row, values in enumerate([[0, 1], [0], [], [9, 1, 1], [0]]):
-            dataset[row] = np.array(values, "u1").astype(element)
-    source = open_source(tmp_path / "in.h5")
-    (batch,) = read_all(source)
-    with pytest.raises(InputError, match="row 13 of dataset 'v': 9 is no value"):
-        source.decoder().observe(batch, 0, 10)
 
 
 def make_float(base: h5t.TypeFloatID, fields: tuple[int, ...], bias: int) -> h5t.TypeFloatID:

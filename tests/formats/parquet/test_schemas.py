@@ -175,29 +175,6 @@ def test_widened_values_are_equal_or_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "late.parquet").exists()
 
 
-def test_files_with_other_columns_orders_and_types_become_one_table(tmp_path: Path) -> None:
-    extra = pa.field("extra", pa.bool_(), metadata={"of": "the first that has it"})
-    noted = pa.schema([extra, ("t", label(pa.int32())), ("n", pa.int64())])
-    tables = [
-        pa.table({"n": pa.array([1], pa.int8()), "t": ["x"]}),
-        pa.table([[True], pa.array(["y"]).dictionary_encode(), [2]], schema=noted),
-        pa.table({"t": pa.nulls(1)}),
-    ]
-    paths = [
-        store(tmp_path / f"{n}.parquet", table.replace_schema_metadata({"by": str(n), f"only {n}": ""}))
-        for n, table in enumerate(tables)
-    ]
-    table = read_all(open_source(*paths))
-    assert table.schema.metadata == {b"by": b"0", b"only 0": b""}
-    assert table.schema.names == ["n", "t", "extra"]
-    assert table.schema.field("extra").metadata == extra.metadata
-    assert table.to_pylist() == [
-        {"n": 1, "t": "x", "extra": None},
-        {"n": 2, "t": "y", "extra": True},
-        {"n": None, "t": None, "extra": None},
-    ]
-
-
 def needed(name: str, kind: pa.DataType) -> pa.Field:
     return pa.field(name, kind, nullable=False, metadata={"note": f"no nulls in {name}"})
 
@@ -211,14 +188,16 @@ def test_what_some_file_lacks_or_has_nulls_in_is_nullable(tmp_path: Path) -> Non
             needed("b", pa.int64()),
             needed("s", pair),
             needed("l", pa.list_(needed("element", pa.int8()))),
-        ]
+        ],
+        {"by": "strict", "only": ""},
     )
     loose = pa.schema(
         [
             ("a", pa.int64()),
             ("s", pa.struct([("x", pa.int8()), needed("z", pa.int8())])),
             ("l", pa.list_(pa.field("element", pa.int8()))),
-        ]
+        ],
+        {"by": "loose"},
     )
     rows = {"a": 1, "b": 2, "s": {"x": 3, "y": 4}, "l": [5]}
     odd = [{"a": None, "s": None, "l": [None]}, {"a": 6, "s": {"x": None, "z": 7}, "l": None}]
@@ -231,16 +210,19 @@ def test_what_some_file_lacks_or_has_nulls_in_is_nullable(tmp_path: Path) -> Non
         {"a": 1, "b": 2, "s": {"x": 3, "y": 4, "z": None}, "l": [5]},
         {"a": 6, "b": None, "s": {"x": None, "y": None, "z": 7}, "l": None},
     ]
-    for order in (paths, paths[::-1]):
-        found = load(shuffled(*order)).select(["a", "b", "s", "l"]).to_pylist()
-        assert sorted(found, key=lambda row: (row["a"] is not None, row["a"])) == expected
-    united = open_source(*paths).schema
-    nested = united.field("s").type.field("x"), united.field("l").type.value_field
-    for name, field in zip(
-        ("a", "b", "x", "element"), (*(united.field(name) for name in "ab"), *nested), strict=True
-    ):
-        assert field.nullable
-        assert field.metadata[b"note"] == f"no nulls in {name}".encode()
+    for order, names, first in ((paths, "absl", strict), (paths[::-1], "aslb", loose)):
+        table = load(shuffled(*order))
+        assert table.schema.names == list(names)
+        assert table.schema.metadata == first.metadata
+        found = sorted(table.to_pylist(), key=lambda row: (row["a"] is not None, row["a"]))
+        assert found == [{name: row[name] for name in names} for row in expected]
+        fields = {field.name: field for field in table.schema}
+        noted = [fields["b"]]
+        if first is strict:
+            noted += [fields["a"], fields["s"].type.field("x"), fields["l"].type.value_field]
+        for field in noted:
+            assert field.nullable
+            assert field.metadata[b"note"] == f"no nulls in {field.name}".encode()
     alone = load(shuffled(paths[0], paths[0]))
     assert not any(field.nullable for field in alone.schema)
 

@@ -248,9 +248,6 @@ def test_no_hdf5_at_all(tmp_path: Path) -> None:
         open_source(tmp_path)
     with pytest.raises(InputError, match="no records"):
         open_source(store(tmp_path / "in.h5", {"one": 1}))
-
-
-def test_names_that_are_not_utf8_are_refused(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "in.h5", "w") as file:
         h5d.create(file.id, b"bad \xff name", h5t.NATIVE_INT8, h5s.create_simple((3,)))
     with pytest.raises(InputError, match="not UTF-8"):

@@ -169,8 +169,8 @@ KINDS = {
     "vector": pa.list_(pa.int16(), 3),
     "list of vectors": pa.list_(pa.list_(pa.int16(), 2)),
     "list of labels": pa.list_(pa.dictionary(pa.int8(), pa.string())),
-    "vector of lists": pa.list_(pa.list_(pa.int8()), 2),
     "struct of a label": pa.struct([("l", pa.dictionary(pa.int8(), pa.string()))]),
+    "vector of lists": pa.list_(pa.list_(pa.int8()), 2),
     "struct of a vector of lists": pa.struct([("v", pa.list_(pa.list_(pa.int8()), 2))]),
 }
 GROUP_ROWS = 10

@@ -303,7 +303,8 @@ def write_chunks(path: Path, codes: Sequence[int], *chunks: bytes, masks: int = 
 )
 def test_a_chunk_must_fill_its_size_and_match_its_checksum(tmp_path: Path, codes: tuple[int, ...]) -> None:
     """HDF5 takes what lies behind a short one in memory for data, and passes over what a long one has more."""
-    pytest.importorskip("hdf5plugin")  # writes zstd
+    if ZSTD in codes:
+        pytest.importorskip("hdf5plugin")
     whole, path = pack(WHOLE, codes), tmp_path / "in.h5"
     write_chunks(path, codes, whole, whole + b"more" * (codes[-1] == GZIP))
     assert read_column(path) == 2 * WHOLE

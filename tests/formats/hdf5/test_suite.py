@@ -12,7 +12,7 @@ from recshuf.formats.hdf5 import FORMAT
 from recshuf.interfaces import InputFile, ReadOptions
 from recshuf.testing import FormatSuite
 from tests.support.formats.hdf5_tools import read_values
-from tests.support.formats.sparse_tools import Cell, read_cells, write_10x, write_anndata
+from tests.support.formats.sparse_tools import read_cells, write_anndata
 
 DATASETS = ("image", "image name", "label", "meta/weight")  # in the order in which HDF5 lists them
 Record = tuple[bytes, ...]
@@ -61,28 +61,18 @@ class TestAnnData(FormatSuite):
 
     def make_inputs(self, folder: Path, row_counts: Sequence[int]) -> list[InputFile]:
         first, inputs = 0, []
+        groups, storage = ("X", "layers/counts"), {"chunks": (100,), "compression": 4}
         for index, count in enumerate(row_counts):
-            path = self.write(folder / f"input {index}.h5", count, first)
+            path = write_anndata(folder / f"input {index}.h5", count, first, groups, names="S12", **storage)
             inputs.append(InputFile(name=str(path), path=path))
             first += count
         return inputs
 
-    def write(self, path: Path, count: int, first: int) -> Path:
-        groups, storage = ("X", "layers/counts"), {"chunks": (100,), "compression": 4}
-        return write_anndata(path, count, first, groups, names="S12", **storage)
-
-    def read_back(self, path: Path) -> list[Cell]:
+    def read_back(self, path: Path) -> list[Record]:
         return read_cells(path)
 
-    def records_of(self, batch: pa.RecordBatch) -> list[Cell]:
+    def records_of(self, batch: pa.RecordBatch) -> list[Record]:
         names = batch.schema.names
-        lists = [name for name in names if name.endswith(("/data", "/indices"))]
-        ordered = ["obs/_index" if "obs/_index" in names else "matrix/barcodes", *lists]
+        ordered = ["obs/_index", *(name for name in names if name.endswith(("/data", "/indices")))]
         columns = [batch.column(names.index(name)).to_pylist() for name in ordered]
         return [(name.rstrip(b"\0"), *rest) for name, *rest in zip(*columns, strict=True)]
-
-
-@pytest.mark.slow
-class Test10x(TestAnnData):
-    def write(self, path: Path, count: int, first: int) -> Path:
-        return write_10x(path, count, first)

@@ -190,9 +190,12 @@ def test_annotations_that_change_no_value_give_way(tmp_path: Path, kind: str) ->
         assert annotation_of(elements_of(output)["a0"]) == annotation_of(elements_of(paths[1])["a0"])
 
 
-def test_a_column_of_nulls_gets_the_annotation_of_others(tmp_path: Path) -> None:
-    typed = make_file(tmp_path / "typed.parquet", ["ENUM"], "a")
-    nulls = store(tmp_path / "nulls.parquet", {"n": INT64, "a0": pa.nulls(ROWS)})
+@pytest.mark.parametrize(("kind", "void"), [("ENUM", pa.null()), ("INTERVAL", pa.float64())])
+def test_a_column_of_nulls_gets_the_annotation_of_others(
+    tmp_path: Path, kind: str, void: pa.DataType
+) -> None:
+    typed = make_file(tmp_path / "typed.parquet", [kind], "a")
+    nulls = store(tmp_path / "nulls.parquet", {"n": INT64, "a0": pa.nulls(ROWS, void)})
     for order in ((typed, nulls), (nulls, typed)):
         found = elements_of(shuffled(*order))["a0"]
         assert annotation_of(found) == annotation_of(elements_of(typed)["a0"])

@@ -12,9 +12,8 @@ import recshuf
 from recshuf.errors import InputError
 from recshuf.formats.hdf5 import FORMAT
 from recshuf.interfaces import Source, WriteOptions
-from tests.support.effort import mostly_slow
 from tests.support.formats.format_tools import reading
-from tests.support.formats.hdf5_tools import given, outline, read_all, store, write_shard
+from tests.support.formats.hdf5_tools import given, read_all, store
 from tests.support.processes.killed_runs import run, run_and_die
 
 ROWS = 30
@@ -96,45 +95,6 @@ def test_references_and_other_files_are_refused(tmp_path: Path) -> None:
     with h5py.File(path, "r+") as file:
         file.create_dataset("other", (5,), "f4", external=[("elsewhere", 0, 20)])
     assert "dataset 'other': external storage reads other files" in refusal(path)
-
-
-KINDS: dict[str, Any] = {
-    "many numbers": np.arange(1_100_000).reshape(-1, 11),
-    "many strings": np.array([f"{index}" for index in range(5000)], h5py.string_dtype()),
-    "numbers": np.arange(700, dtype=">i2").reshape(100, 7),
-    "empty": np.zeros((0, 3)),
-    "narrow": np.zeros((4, 0)),
-    "complex": np.arange(90) * 1j,
-    "bytes": np.array([b"abc", b""]),
-    "strings": np.array(["ä" * index for index in range(200)], h5py.string_dtype()),
-    "grid of strings": np.array([["a", "b"], ["", "cd"]], h5py.string_dtype()),
-    "arrays": np.array([np.arange(3.0), np.zeros(0)], h5py.vlen_dtype("f8")),
-    "compound": np.array([(1, "x"), (2, "")], [("a", "i2"), ("b", h5py.string_dtype())]),
-    "enum": np.array([0, 1], h5py.enum_dtype({"no": 0, "yes": 1}, "i1")),
-    "opaque": np.array([b"12", b"34"], "V2"),
-    "null": h5py.Empty("i4"),
-}
-
-
-@pytest.mark.parametrize("compression", mostly_slow([None, "lzf"], "lzf"))
-def test_copies_are_equal(tmp_path: Path, compression: str | None) -> None:
-    """Also of more values than are copied at once."""
-    path = write(tmp_path / "in.h5", x=np.arange(9), y=np.arange(9))
-    with h5py.File(path, "r+") as file:
-        for name, value in KINDS.items():
-            chunked = compression and getattr(value, "size", 0)
-            kwargs = {"compression": compression, "maxshape": (None,) * value.ndim} if chunked else {}
-            file.create_dataset(name, data=value, **kwargs).attrs["note"] = name
-        file["type"] = np.dtype([("v", "i4")])
-        file.create_dataset("group/other", (3,), file["type"], fillvalue=np.array((7,), file["type"].dtype))
-        file["hard"], file["soft"] = file["group/other"], h5py.SoftLink("group/other")
-    source = open_kept(path, datasets=("x", "y"))
-    out = write_shard(source, tmp_path / "out.h5", read_all(source))
-    assert open_kept(out, datasets=("x", "y")).repeated == source.repeated
-    before, after = outline(path, "x", "y"), outline(out, "x", "y")
-    assert list(after) == list(before)
-    for name, described in before.items():
-        assert (name, after[name]) == (name, described)
 
 
 def test_copies_keep_their_filters_and_values_of_a_lossy_one_are_kept_under_gzip(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import ctypes
 import struct
 import time
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -146,16 +147,47 @@ def make_rich_file(path: Path, libver: str = "earliest") -> None:
             file["scalar"].attrs[name] = name
 
 
-@pytest.mark.parametrize("libver", ["earliest", "latest"])
-def test_everything_else_is_copied_to_every_shard(tmp_path: Path, libver: str) -> None:
-    make_rich_file(tmp_path / "in.h5", libver)
-    recshuf.shuffle(tmp_path / "in.h5", tmp_path / "out/", shards=2, seed=1)
-    before = outline(tmp_path / "in.h5", "a", "z/x", "of type")
+OTHERS: dict[str, Any] = {
+    "many numbers": np.arange(1_100_000).reshape(-1, 11),
+    "many strings": np.array([f"{index}" for index in range(5000)], h5py.string_dtype()),
+    "numbers": np.arange(700, dtype=">i2").reshape(100, 7),
+    "empty": np.zeros((0, 3)),
+    "narrow": np.zeros((4, 0)),
+    "complex": np.arange(90) * 1j,
+    "bytes": np.array([b"abc", b""]),
+    "strings": np.array(["ä" * index for index in range(200)], h5py.string_dtype()),
+    "grid of strings": np.array([["a", "b"], ["", "cd"]], h5py.string_dtype()),
+    "arrays": np.array([np.arange(3.0), np.zeros(0)], h5py.vlen_dtype("f8")),
+    "compound": np.array([(1, "x"), (2, "")], [("a", "i2"), ("b", h5py.string_dtype())]),
+    "enum": np.array([0, 1], h5py.enum_dtype({"no": 0, "yes": 1}, "i1")),
+    "opaque": np.array([b"12", b"34"], "V2"),
+    "null": h5py.Empty("i4"),
+}
+
+
+@pytest.mark.parametrize(("libver", "others"), [("earliest", {}), ("latest", OTHERS)], ids=["", "others"])
+def test_everything_else_is_copied_to_every_shard(
+    tmp_path: Path, libver: str, others: dict[str, Any]
+) -> None:
+    """Also datasets of other lengths, and of more values than are copied at once."""
+    path, records = tmp_path / "in.h5", ("a", "z/x", "of type")
+    make_rich_file(path, libver)
+    options: dict[str, Any] = {"datasets": records, "keep_others": True} if others else {}
+    with h5py.File(path, "a") as file:
+        for name, value in others.items():
+            storage = {"compression": "lzf", "maxshape": (None,) * value.ndim} if np.size(value) else {}
+            file.create_dataset(f"others/{name}", data=value, **storage).attrs["note"] = name
+        if others:
+            kind = file["kind"]
+            file.create_dataset("others/of type", (5,), kind, fillvalue=np.array((7,), kind.dtype))
+            file["others/hard"] = file["others/of type"]
+    recshuf.shuffle(path, tmp_path / "out/", shards=2, seed=1, verify=True, **options)
+    before = outline(path, *records)
     assert before["z/x"][2] == [["a"], []]
     assert (before["again"], before["z/inner/root"]) == ("also z/x", "also /")
     assert before["of type"][1] == dict(before[""][2])["typed"][0] == "kind"
     for path in (tmp_path / "out").iterdir():
-        after = outline(path, "a", "z/x", "of type")
+        after = outline(path, *records)
         assert list(after) == list(before)
         for name, described in before.items():
             assert (name, after[name]) == (name, described)

@@ -334,6 +334,7 @@ PROPOSALS = {
     "most datasets": (H5AD, ("X", "obs/_index", "obs/cell_type/codes")),
     "most bytes": ({"a": 9, "b": (2, 50), "c": 0, "d": 0}, ("b",)),
     "most bytes first": ({"a": (9, 50), "b": 2}, ("a",)),
+    "more than one row": ({"a": 1, "b": 1, "c": 9, "d": 0, "e": 0}, ("c",)),
     "names for the shell": ({"it's 1": 2, "$x": 2, "y": 3}, ("$x", "it's 1")),
     "many": ({"a": 1, "b": 2, "c": 2, "d": 2, "e": 2, "f": 2}, ("b", "c", "d", "e", "f")),
 }

@@ -36,6 +36,7 @@ def test_shards_take_over_chunks_and_bounds_and_begin_with_room_for_all_rows(tmp
         assert after["bounded"].maxshape == (None, 9)
         assert (after["lzf"].chunks, after["lzf"].compression) == ((1000,), "lzf")
         assert (after["plain"].chunks, after["plain"].compression) == ((30, 2), None)
+        assert after["plain"].maxshape == (None, 2)
         assert after["wide"].chunks == (1, 1 << 16)
 
 

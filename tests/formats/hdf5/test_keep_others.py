@@ -65,19 +65,20 @@ def test_inputs_must_agree(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "options"),
+    ("names", "value", "options"),
     [
-        (np.zeros(10**6), {}),
-        (["long" * 10_000] * 29, {}),
-        (np.zeros((1, 10**6)), {}),
-        (np.array(["ab" * 1000] * 500, "S2000"), {}),
-        (np.zeros(3), {"chunks": (10**7,), "maxshape": (None,)}),
+        ("a", np.zeros(10**6), {}),
+        ("a", ["long" * 10_000] * 29, {}),
+        ("a", np.zeros((1, 10**6)), {}),
+        ("ab", np.array(["ab" * 1000] * 500, "S2000"), {}),
+        ("a", np.zeros(3), {"chunks": (10**7,), "maxshape": (None,)}),
     ],
 )
-def test_more_than_fits_is_refused(tmp_path: Path, value: Any, options: dict[str, Any]) -> None:
+def test_more_than_fits_is_refused(tmp_path: Path, names: str, value: Any, options: dict[str, Any]) -> None:
+    """By one dataset, or by several together."""
     path = write(tmp_path / "in.h5")
     with h5py.File(path, "r+") as file:
-        for name in ("other", "third"):
+        for name in names:
             file.create_dataset(name, data=value, **options)
     assert open_kept(path, datasets=("x", "y"), memory_bytes=1 << 30)
     found = refusal(path, datasets=("x", "y"), memory_bytes=8 * 10**6)

@@ -4,10 +4,9 @@ import re
 from collections.abc import Callable
 from itertools import product
 
+import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from recshuf.piles.planes import plain_type
 from recshuf.records.conforming import (
@@ -15,8 +14,9 @@ from recshuf.records.conforming import (
     conform,
     has_decimals,
 )
-from tests.support.effort import examples
+from tests.support.effort import some
 from tests.support.formats.decimal_tools import make_decimals
+from tests.support.typed_arrays import draw_array
 
 NESTED = pa.list_(
     pa.struct(
@@ -38,74 +38,30 @@ def test_nested_arrays_conform_at_any_slice() -> None:
         [None, {"a": None, "m": None}],
         [{"a": "y", "m": []}],
     ]
-    for some, kind in product((rows, [[], None, rows[0], []]), (WIDE, pa.list_(WIDE.value_field))):
-        array = pa.array(some, NESTED)
-        for start in range(len(some)):
-            for stop in range(start, len(some) + 1):
+    for chosen, kind in product((rows, [[], None, rows[0], []]), (WIDE, pa.list_(WIDE.value_field))):
+        array = pa.array(chosen, NESTED)
+        for start in range(len(chosen)):
+            for stop in range(start, len(chosen) + 1):
                 part = conform(array.slice(start, stop - start), kind)
                 part.validate(full=True)
                 expected = [
                     None
                     if row is None
                     else [each and {"m": each["m"], "new": None, "a": each["a"]} for each in row]
-                    for row in some[start:stop]
+                    for row in chosen[start:stop]
                 ]
                 assert part.to_pylist() == expected
 
 
-LEAVES = {
-    "text": (pa.string(), str),
-    "view of text": (pa.string_view(), str),
-    "view of bytes": (pa.binary_view(), lambda k: b"%d" % k),
-    "number": (pa.int16(), int),
-    "nothing": (pa.null(), lambda _: None),
-}
-
-
-@st.composite
-def arrays(draw: st.DrawFn, count: int, depth: int = 3) -> pa.Array:
-    """Return an array of lists, structs, maps and dictionaries of each other, all of them slices."""
-    before, after = draw(st.integers(0, 2)), draw(st.integers(0, 2))
-    return draw(_wholes(before + count + after, depth)).slice(before, count)
-
-
-@st.composite
-def _wholes(draw: st.DrawFn, count: int, depth: int) -> pa.Array:
-    shape = draw(
-        st.sampled_from(["leaf", "dictionary", "dictionary", "list", "large", "fixed", "struct", "map"])
-    )
-    if shape == "leaf" or not depth:
-        kind, make = LEAVES[draw(st.sampled_from(sorted(LEAVES)))]
-        return pa.array([None if draw(st.booleans()) else make(k) for k in range(count)], kind)
-    mask = pa.array(draw(st.lists(st.booleans(), min_size=count, max_size=count)), pa.bool_())
-    if shape == "dictionary":
-        values = draw(arrays(3, depth - 1))
-        places = draw(st.lists(st.integers(0, 2) | st.none(), min_size=count, max_size=count))
-        return pa.DictionaryArray.from_arrays(pa.array(places, pa.int8()), values)
-    if shape == "struct":
-        children = [draw(arrays(count, depth - 1)) for _ in range(2)]
-        fields = [pa.field(name, one.type) for name, one in zip("ab", children, strict=True)]
-        return pa.StructArray.from_arrays(children, fields=fields, mask=mask)
-    if shape == "fixed":
-        return pa.FixedSizeListArray.from_arrays(draw(arrays(2 * count, depth - 1)), 2, mask=mask)
-    steps = draw(st.lists(st.integers(0, 2), min_size=count, max_size=count))
-    edges = [sum(steps[:place]) for place in range(count + 1)]
-    items = draw(arrays(edges[-1], depth - 1))
-    if shape == "map":
-        keys = draw(arrays(edges[-1], 0)).cast(pa.string()).fill_null("")
-        return pa.MapArray.from_arrays(edges, keys, items)
-    make_list = pa.ListArray if shape == "list" else pa.LargeListArray
-    return make_list.from_arrays(edges, items, mask=mask)
-
-
-@settings(max_examples=examples(160), deadline=None)
-@given(array=st.integers(0, 6).flatmap(arrays))
-def test_values_stand_in_place_of_dictionaries(array: pa.Array) -> None:
-    kind = plain_type(array.type)
-    found = conform(array, kind)
-    found.validate(full=True)
-    assert found.type == kind
-    assert found.to_pylist() == array.to_pylist()
+def test_values_stand_in_place_of_dictionaries() -> None:
+    for seed in some(range(6000), 10):
+        chance = np.random.default_rng(seed)
+        array = draw_array(chance, 6, is_plain=False)
+        kind = plain_type(array.type)
+        found = conform(array, kind)
+        found.validate(full=True)
+        assert found.type == kind
+        assert found.to_pylist() == array.to_pylist(), seed
 
 
 def test_fields_that_share_a_name_are_found_by_their_places() -> None:

@@ -1,21 +1,18 @@
 """Slices: records with columns of any type are cut and come back, in their order or in another one."""
 
-import random
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from recshuf.errors import ConversionError
 from recshuf.piles.planes import Order, PlaneReader
 from recshuf.piles.slices import RecordCodec
-from recshuf.records.arrays import has_offsets
 from recshuf.records.batch import Records
-from tests.support.effort import examples
+from tests.support.effort import some
+from tests.support.typed_arrays import draw_array
 
 
 class Label(pa.ExtensionType):
@@ -28,51 +25,17 @@ class Label(pa.ExtensionType):
         return b""
 
 
+LABEL = Label()
 WORDS = pa.opaque(pa.list_(pa.int16()), "words", "tests")
 """An extension type whose storage has lengths."""
-LEAVES = {
-    "byte": (pa.int8(), lambda k: k % 100),
-    "long": (pa.int64(), lambda k: k << 40),
-    "float": (pa.float32(), lambda k: k / 2),
-    "decimal": (pa.decimal256(40, 0), lambda k: k),
-    "time": (pa.timestamp("us", "UTC"), lambda k: k),
-    "interval": (pa.month_day_nano_interval(), lambda k: (k, 1, 2)),
-    "flag": (pa.bool_(), lambda k: k % 3 == 0),
-    "fixed": (pa.binary(3), lambda k: b"%03d" % (k % 1000)),
-    "no width": (pa.binary(0), lambda _: b""),
-    "text": (pa.string(), lambda k: "ü" * (k % 5)),
-    "view": (pa.string_view(), lambda k: "ü" * (k % 19)),
-    "dictionary": (pa.dictionary(pa.int16(), pa.string()), lambda k: "ü" * (k % 5)),
-    "bytes": (pa.large_binary(), lambda k: b"x" * (k % 7)),
-    "nothing": (pa.null(), lambda _: None),
-}
-
-
-@st.composite
-def kinds(draw: st.DrawFn, depth: int = 2) -> tuple[pa.DataType, Any]:
-    """Return a type, and a function that makes a value of it from a number."""
-    shape = draw(st.sampled_from(["leaf"] * 3 + ["list", "large", "fixed", "struct", "map"]))
-    if shape == "leaf" or not depth:
-        return LEAVES[draw(st.sampled_from(sorted(LEAVES)))]
-    kind, make = draw(kinds(depth - 1))
-    if shape == "struct":
-        other, make_other = draw(kinds(depth - 1))
-        return pa.struct({"a": kind, "b": other}), lambda k: {"a": make(k), "b": make_other(k)}
-    if shape == "map":
-        return pa.map_(pa.int8(), kind), lambda k: [(i, make(k + i)) for i in range(k % 3)]
-    if shape == "fixed":
-        return pa.list_(kind, 2), lambda k: [make(k), make(k + 1)]
-    return (pa.list_ if shape == "list" else pa.large_list)(kind), lambda k: [
-        make(k + i) for i in range(k % 4)
-    ]
-
-
-def make_array(kind: pa.DataType, make: Any, count: int, seed: int, nulls: float) -> pa.Array:
-    chance = random.Random(seed)
-    values = [None if chance.random() < nulls else make(chance.randrange(500)) for _ in range(count)]
-    if isinstance(kind, pa.BaseExtensionType):
-        return kind.wrap_array(pa.array(values, kind.storage_type))
-    return pa.array(values, kind)
+VARIABLE = (
+    (pa.string(), lambda k: "ü" * (k % 5)),
+    (pa.dictionary(pa.int16(), pa.string()), lambda k: "ü" * (k % 5)),
+    (pa.large_binary(), lambda k: b"x" * (k % 7)),
+    (pa.list_(pa.int8()), lambda k: [k % 9] * (k % 4)),
+    (pa.map_(pa.int8(), pa.int8()), lambda k: [(n, n) for n in range(k % 3)]),
+)
+"""Types with lengths, and what makes a value of a number."""
 
 
 def measure(value: Any) -> int:
@@ -81,54 +44,50 @@ def measure(value: Any) -> int:
     return len(value.encode() if isinstance(value, str) else value)
 
 
-def storage_of(kind: pa.DataType) -> pa.DataType:
-    """Return the type of the values that slices hold."""
-    if pa.types.is_dictionary(kind):
-        return kind.value_type
-    if kind == pa.string_view():
-        return pa.large_string()
-    return kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
+def cut(chance: np.random.Generator, count: int) -> list[int]:
+    """Return where two or three parts begin and the last one ends; some may be empty."""
+    return [0, *sorted(chance.integers(count + 1, size=chance.integers(3)).tolist()), count]
 
 
-EXTENSIONS = [(Label(), lambda k: [k, k + 1]), (WORDS, lambda k: list(range(k % 4)))]
-VARIABLE = st.sampled_from([LEAVES["text"], LEAVES["dictionary"], LEAVES["bytes"], EXTENSIONS[1]])
-COLUMNS = st.tuples(kinds() | st.sampled_from(EXTENSIONS), VARIABLE)
+def draw_batch(chance: np.random.Generator) -> pa.RecordBatch:
+    """Return a column of any type, or of an extension type, and one whose values have lengths."""
+    first = draw_array(chance, 29)
+    count = len(first)
+    if chance.random() < 0.2:
+        storage = pa.FixedSizeListArray.from_arrays(pa.array(range(2 * count), pa.int16()), 2)
+        first = LABEL.wrap_array(storage)
+    elif chance.random() < 0.2:
+        first = WORDS.wrap_array(pa.array([[k] * (k % 4) for k in range(count)], WORDS.storage_type))
+    kind, make = VARIABLE[chance.integers(len(VARIABLE))]
+    values = [make(k) if chance.random() < 0.9 else None for k in chance.integers(500, size=count).tolist()]
+    return pa.record_batch([first, pa.array(values, kind)], ["a", "b"])
 
 
-@settings(max_examples=examples(400), deadline=None)
-@given(data=st.data(), chosen=COLUMNS, nulls=st.sampled_from([0, 0.3]), offset=st.integers(0, 3))
-def test_records_of_any_type_come_back_in_any_order(
-    data: st.DataObject, chosen: Any, nulls: float, offset: int
-) -> None:
+def test_records_of_any_type_come_back_in_any_order() -> None:
     """Of each range of each batch there is a slice, whose lengths are summed; a batch without nulls has no flags."""
-    codec = RecordCodec(pa.schema(list(zip("ab", (kind for kind, _ in chosen), strict=True))))
-    variable = [name for name, (kind, _) in zip("ab", chosen, strict=True) if has_offsets(storage_of(kind))]
-    slices, rows = [], list[dict[str, Any]]()
-    for seed in range(data.draw(st.integers(1, 3))):
-        count = data.draw(st.integers(0, 12))
-        columns = [make_array(*one, count + offset, seed, nulls * (seed != 1)) for one in chosen]
-        batch = pa.record_batch(columns, schema=codec.schema).slice(offset)
-        values, keys = batch.to_pylist(), np.arange(len(rows), len(rows) + count, dtype=np.uint64)
-        bounds = [0, *sorted(data.draw(st.lists(st.integers(0, count), max_size=2))), count]
-        buffers, lengths = codec.pack(Records(keys, batch), bounds)
-        packed = [np.frombuffer(b"".join(parts), np.uint8) for parts in buffers]
-        slices += zip(packed, np.diff(bounds).tolist(), strict=True)
-        sums = [
-            [sum(measure(row[name]) for row in values[start:stop]) for start, stop in pairwise(bounds)]
-            for name in variable
-        ]
-        assert lengths.tolist() == codec.sum_lengths(batch, np.array(bounds)).tolist() == sums
-        rows += values
-    index = np.array(data.draw(st.permutations(range(len(rows)))), np.intp)
-    for found, order in (
-        (codec.unpack(list(slices)), list(range(len(rows)))),
-        (codec.unpack_ordered(slices, Order(index)), index.tolist()),
-    ):
-        found.batch.validate(full=True)
-        assert found.batch.schema == codec.schema
-        assert found.keys.tolist() == order
-        assert found.batch.to_pylist() == [rows[row] for row in order]
-    assert not slices
+    for seed in some(range(3000), 10):
+        chance = np.random.default_rng(seed)
+        batch = draw_batch(chance)
+        count, keys = batch.num_rows, np.arange(batch.num_rows, dtype=np.uint64)
+        rows, codec, slices = batch.to_pylist(), RecordCodec(batch.schema), []
+        for start, stop in pairwise(cut(chance, count)):
+            part, bounds = batch.slice(start, stop - start), cut(chance, stop - start)
+            buffers, lengths = codec.pack(Records(keys[start:stop], part), bounds)
+            packed = [np.frombuffer(b"".join(parts), np.uint8) for parts in buffers]
+            slices += zip(packed, np.diff(bounds).tolist(), strict=True)
+            sizes = [measure(row["b"]) for row in rows[start:stop]]
+            assert lengths.tolist() == codec.sum_lengths(part, np.array(bounds)).tolist()
+            assert lengths[-1].tolist() == [sum(sizes[first:last]) for first, last in pairwise(bounds)]
+        index = chance.permutation(count)
+        for found, order in (
+            (codec.unpack(list(slices)), list(range(count))),
+            (codec.unpack_ordered(slices, Order(index)), index.tolist()),
+        ):
+            found.batch.validate(full=True)
+            assert found.batch.schema == codec.schema
+            assert found.keys.tolist() == order
+            assert found.batch.to_pylist() == [rows[row] for row in order], seed
+        assert not slices
 
 
 def test_types_that_slices_cannot_hold_are_refused() -> None:

@@ -71,6 +71,13 @@ def test_fields_that_share_a_name_are_found_by_their_places() -> None:
     assert [found.field(place).to_pylist() for place in (0, 1)] == [["x", None], [1, 2]]
 
 
+def test_extensions_conform_by_their_storage() -> None:
+    texts = pa.array(["x", None, "yy"])
+    extension = pa.ExtensionArray.from_storage(pa.opaque(pa.string(), "text", "tests"), texts)
+    assert conform(extension, pa.large_string()).equals(texts.cast(pa.large_string()))
+    assert conform(texts.cast(pa.large_string()), extension.type).equals(extension)
+
+
 def test_a_dictionary_may_be_a_slice_of_fixed_lists_of_fixed_lists() -> None:
     lists = pa.array([[[4 * k, 4 * k + 1], [4 * k + 2, 4 * k + 3]] for k in range(10)])
     kind = pa.list_(pa.list_(pa.int64(), 2), 2)

@@ -165,16 +165,6 @@ def test_values_that_are_easily_confused_have_different_hashes(kind: pa.DataType
         assert len(set(hash_values(values, kind, is_converted=is_converted))) == len(values)
 
 
-def test_nans_are_told_apart_by_their_bits():
-    for width, exponent, fraction in ((16, 5, 10), (32, 8, 23), (64, 11, 52)):
-        top, half = ((1 << exponent) - 1) << fraction, 1 << fraction >> 1
-        bits = np.array(
-            [top, top + 1, top + half, top + half + 1, 2 ** (width - 1) + top + 1], f"u{width // 8}"
-        )
-        for is_converted in (False, True):
-            assert len(set(hash_array(pa.array(bits.view(f"f{width // 8}")), is_converted=is_converted))) == 5
-
-
 def test_columns_that_trade_places_change_the_hash():
     left = pa.RecordBatch.from_pydict({"a": [1, 2], "b": [3, 3]})
     right = pa.RecordBatch.from_pydict({"a": [3, 3], "b": [1, 2]})
@@ -283,8 +273,12 @@ ALIKE: dict[str, list[pa.Array]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("arrays", ALIKE.values(), ids=ALIKE)
-def test_equal_values_of_different_types_hash_alike_in_a_conversion(arrays: list[pa.Array]):
+@pytest.mark.parametrize("name", ALIKE)
+def test_equal_values_of_different_types_hash_alike_in_a_conversion(name: str):
+    """And what stands for values hashes like them in any case."""
+    arrays = ALIKE[name]
+    if name in ("what stands for texts", "nothing"):
+        assert len({str(hash_array(array)) for array in arrays}) == 1
     hashes = [hash_array(array, is_converted=True) for array in arrays if has_known_size(array)]
     assert len(set(hashes[0])) == len({repr(value) for value in arrays[0].to_pylist()})
     assert all(found == hashes[0] for found in hashes)
@@ -295,23 +289,18 @@ def test_equal_values_of_different_types_hash_alike_in_a_conversion(arrays: list
             assert hash_array(behind) == hash_array(array)
 
 
-@pytest.mark.parametrize("width", [16, 32, 64])
-def test_what_is_no_number_hashes_as_null_if_that_is_asked_for(width: int):
-    kind = pa.from_numpy_dtype(f"f{width // 8}")
-    odd, holes = (
-        pa.array(np.array(values, f"f{width // 8}"), mask=np.array(mask))
-        for values, mask in (([1.5, np.nan, np.inf, -np.inf, 0], [False] * 5), ([1.5] * 4 + [0], [False, True, True, True, False]))
-    )  # fmt: skip
-    assert odd.type == holes.type == kind
+@pytest.mark.parametrize(("width", "exponent", "fraction"), [(16, 5, 10), (32, 8, 23), (64, 11, 52)])
+def test_what_is_no_number_hashes_by_its_bits_or_as_null_if_that_is_asked_for(
+    width: int, exponent: int, fraction: int
+):
+    top, half = ((1 << exponent) - 1) << fraction, 1 << fraction >> 1
+    bits = [top, top + 1, top + half, top + half + 1, 2 ** (width - 1) + top + 1, 0]
+    odd = pa.array(np.array(bits, f"u{width // 8}").view(f"f{width // 8}"))
+    for is_converted in (False, True):
+        assert len(set(hash_array(odd, is_converted=is_converted))) == 6
+    holes = pa.array(odd.to_numpy(), mask=np.arange(6) < 5)
     found = hash_array(odd, is_converted=True, nan_as_null=True)
     assert found == hash_array(holes, is_converted=True)
-    assert len({*hash_array(odd, is_converted=True)}) == 5
-
-
-@pytest.mark.parametrize("name", ["what stands for texts", "nothing"])
-def test_what_stands_for_values_hashes_like_them(name: str):
-    hashes = [hash_array(array) for array in ALIKE[name]]
-    assert all(found == hashes[0] for found in hashes)
 
 
 def has_known_size(array: pa.Array) -> bool:

@@ -16,13 +16,12 @@ from tests.support.tally import COLUMNS, Tally, format_table
 from tests.torture.calls import attack_calls
 from tests.torture.flips import attack_flips
 from tests.torture.jobs import CannotAttackError, Choice
-from tests.torture.kills import attack_kills, attack_signals
+from tests.torture.kills import attack_kills
 from tests.torture.space import attack_space
 
 KINDS = {
     "calls": attack_calls,
     "kills": attack_kills,
-    "signals": attack_signals,
     "flips": attack_flips,
     "space": attack_space,
 }

@@ -1,6 +1,6 @@
 """``kill -9`` and the signals that a program can catch, at random moments of a run.
 
-After a kill the output holds what it held before or the complete new set; ``--resume`` with other memory and
+After each the output holds what it held before or the complete new set; ``--resume`` with other memory and
 workers completes to the bytes of an undisturbed run. A signal that can be caught ends the run within two seconds,
 or twice the time of an undisturbed run where that is longer, as on a slow machine, with 128 + n, and either nothing is
 left or the message says how to resume.
@@ -8,11 +8,10 @@ left or the message says how to resume.
 
 import random
 import signal
-from collections.abc import Callable
 from pathlib import Path
 
 from recshuf.piles.layout import SPILL_COMPRESSIONS
-from tests.support.processes.command_server import Server
+from tests.support.processes.command_server import Ended, Server
 from tests.support.tally import Tally
 from tests.torture.jobs import (
     LARGE,
@@ -29,40 +28,32 @@ from tests.torture.jobs import (
     tail,
 )
 
-CATCHABLE = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+NAMES = {"kill -9": (signal.SIGKILL,), "signal": (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
 STOP_SECONDS = 2.0
 COUNTS = {False: 2, True: 100}
 """Kills of each job, in the short and in the long form; and as many signals."""
 
 
 def attack_kills(folder: Path, choice: Choice) -> list[Tally]:
-    """Return a tally of kills for each job."""
-    return _attack(folder, choice, "kill -9", _attempt_kill)
-
-
-def attack_signals(folder: Path, choice: Choice) -> list[Tally]:
-    """Return a tally of signals for each job."""
-    return _attack(folder, choice, "signal", _attempt_signal)
-
-
-def _attack(
-    folder: Path, choice: Choice, kind: str, attempt: Callable[[Stage, random.Random], tuple[str, str]]
-) -> list[Tally]:
+    """Return a tally of kills and one of signals for each job."""
     recipes = LARGE if choice.is_long else MIDDLE
 
-    def attack(server: Server, recipe: Recipe) -> Tally:
-        tally = Tally(f"{kind}: {recipe.name}")
-        place = make_folder(folder / f"{kind[:4]}-{recipes.index(recipe)}")
-        stage = Stage(place / "stage", recipe, server).prepare()
-        for number in choice.numbers(COUNTS):
-            chance = choice.random(tally.name, number)
-            stage.reset(overwrites=chance.random() < 0.5)
-            outcome, note = attempt(stage, chance)
-            tally.add(outcome, f"--number {number}: {note}")
+    def attack(server: Server, recipe: Recipe) -> list[Tally]:
+        place = make_folder(folder / f"kills-{recipes.index(recipe)}")
+        stage, tallies = Stage(place / "stage", recipe, server).prepare(), []
+        for name, signals in NAMES.items():
+            tally = Tally(f"{name}: {recipe.name}")
+            for number in choice.numbers(COUNTS) if choice.wants(tally.name) else ():
+                chance = choice.random(tally.name, number)
+                stage.reset(overwrites=chance.random() < 0.5)
+                outcome, note = _attempt(stage, chance, chance.choice(signals))
+                tally.add(outcome, f"--number {number}: {note}")
+            tallies.append(tally)
         make_folder(place)
-        return tally
+        return tallies
 
-    return attack_each(attack, [one for one in recipes if choice.wants(f"{kind}: {one.name}")])
+    wanted = [one for one in recipes if any(choice.wants(f"{name}: {one.name}") for name in NAMES)]
+    return [tally for tallies in attack_each(attack, wanted) for tally in tallies if tally.tried]
 
 
 def _draw_resources(stage: Stage, chance: random.Random) -> tuple[str, ...]:
@@ -73,55 +64,40 @@ def _draw_resources(stage: Stage, chance: random.Random) -> tuple[str, ...]:
     return ("--memory", memory, "--workers", str(workers), "--spill-compression", spill)
 
 
-def _draw_moment(stage: Stage, chance: random.Random) -> float:
-    return chance.uniform(0, 1.1 * stage.seconds)
-
-
-def _attempt_kill(stage: Stage, chance: random.Random) -> tuple[str, str]:
-    """Kill a run, sometimes kill the run that resumes it as well, and let that be resumed."""
-    killed = False
-    resources = _draw_resources(stage, chance)
-    piles = ("--piles", str(chance.randint(1, 200))) if chance.random() < 0.5 else ()
-    more: tuple[str, ...] = ()
-    notes = []
-    for _ in range(chance.choice((1, 1, 2))):
-        moment = _draw_moment(stage, chance)
-        ended = stage.run(stage.arguments(*piles, *more, resources=resources), signal.SIGKILL, moment)
+def _attempt(stage: Stage, chance: random.Random, number: signal.Signals) -> tuple[str, str]:
+    """Send a signal to a run, sometimes kill the run that resumes it as well, and let that be resumed."""
+    more = ("--piles", str(chance.randint(1, 200))) if chance.random() < 0.5 else ()
+    notes, is_ended = [], False
+    for sent in (number, signal.SIGKILL)[: chance.choice((1, 1, 2))]:
+        moment, resources = chance.uniform(0, 1.1 * stage.seconds), _draw_resources(stage, chance)
+        ended = stage.run(stage.arguments(*more, resources=resources), sent, moment)
         notes.append(
-            f"after {moment:.3f} s: {' '.join((*resources, *piles, *more))}; left {stage.leftovers()}"
+            f"{sent.name} after {moment:.3f} s: {' '.join((*resources, *more))}; left {stage.leftovers()}"
         )
         if stage.state() not in (stage.before, stage.after):
             return "silent", f"{notes}: {describe(stage, stage.state())}"
-        if ended.status not in (0, -signal.SIGKILL):
-            return "crashed", f"{notes}: exit {ended.status}: {tail(ended)}"
-        killed = killed or ended.status != 0
-        more, resources = ("--resume",), _draw_resources(stage, chance)
+        if problem := _judge_end(stage, ended, sent):
+            return problem[0], f"{notes}: {problem[1]}: {tail(ended)}"
+        is_ended = is_ended or ended.status != 0
+        more = (*more, "--resume")
         if ended.status == 0 or stage.state() == stage.after:
             break
-    if not killed:
-        return (
-            ("right", "") if stage.state() == stage.after else ("silent", f"{notes}: exit 0 without output")
-        )
+    if not is_ended:
+        is_there = stage.state() == stage.after
+        return ("right", "") if is_there else ("silent", f"{notes}: exit 0 without output")
+    resources = _draw_resources(stage, chance)
     outcome, note = resume(stage, resources)
     return ("detected", "") if outcome == "right" else (outcome, f"{notes}; {resources}: {note}")
 
 
-def _attempt_signal(stage: Stage, chance: random.Random) -> tuple[str, str]:
-    number, moment = chance.choice(CATCHABLE), _draw_moment(stage, chance)
-    resources = _draw_resources(stage, chance)
-    ended = stage.run(stage.arguments(resources=resources), number, moment)
-    note = f"{number.name} after {moment:.3f} s, {resources}"
-    if stage.state() not in (stage.before, stage.after):
-        return "silent", f"{note}: {describe(stage, stage.state())}"
-    if ended.status and ended.seconds > max(STOP_SECONDS, 2 * stage.seconds):
-        return "hung", f"{note}: it took {ended.seconds:.1f} s to end"
-    if ended.status == 0:
-        return ("right", "") if stage.state() == stage.after else ("silent", f"{note}: exit 0 without output")
-    if ended.status == -number and not stage.leftovers():
-        return "detected", ""  # so early that nothing was there to catch it
-    if ended.status != 128 + number or not is_clean_end(ended.stderr):
-        return "crashed", f"{note}: exit {ended.status}: {tail(ended)}"
-    if not is_named(stage, ended):
-        return "crashed", f"{note}: left {stage.leftovers()} and did not say so: {tail(ended)}"
-    outcome, more = resume(stage, _draw_resources(stage, chance))
-    return ("detected", "") if outcome == "right" else (outcome, f"{note}: {more}")
+def _judge_end(stage: Stage, ended: Ended, sent: signal.Signals) -> tuple[str, str] | None:
+    """Return the outcome of a run that did not end as a signal has to end it, and why; else None."""
+    if ended.status == 0 or (sent == signal.SIGKILL and ended.status == -sent):
+        return None
+    if ended.seconds > max(STOP_SECONDS, 2 * stage.seconds):
+        return "hung", f"it took {ended.seconds:.1f} s to end"
+    if ended.status == -sent and not stage.leftovers():
+        return None  # so early that nothing was there to catch it
+    if ended.status != 128 + sent or not is_clean_end(ended.stderr):
+        return "crashed", f"exit {ended.status}"
+    return None if is_named(stage, ended) else ("crashed", "did not say what it left")

@@ -316,6 +316,7 @@ def test_a_limit_is_the_length_of_an_epoch_and_a_filter_is_that_of_each_store() 
     assert len(make_mix([20, 30], [1, 1], 4, limit=1000)) == len(make_mix([20, 30], [1, 1], 4))
     keep = pc.field("id") >= 1_000_000
     loader = make_mix([20, 30], [1, 1], 4, limit=10, filter=keep)
+    assert loader.schema.names == ["_store", "_id"]
     found = []
     for epoch in range(4):
         loader.set_epoch(epoch)
@@ -367,7 +368,8 @@ def test_bad_mixes_are_named() -> None:
     for other in ("other", "id"):
         first, second = make_stores([9, 9])
         second.make = lambda _, count, name=other: pa.record_batch({name: pa.array(range(count), pa.int8())})
-        with pytest.raises(UsageError, match="has other columns than"):
+        said = f"has other columns than .*: {other}: int8 and id: int64;"
+        with pytest.raises(UsageError, match=said):
             MixLoader({first: 1, second: 1}, 2)
     with warnings.catch_warnings(action="error"):
         MixLoader({first: 1, replace(first, snapshot=2): 1}, 2)  # the same store later

@@ -12,12 +12,9 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-pytest.importorskip("torch", reason="PyTorch is not installed")
-
 import numpy as np
 import pyarrow.compute as pc
+import pytest
 import torch
 from torch.utils.data import DataLoader, get_worker_info
 
@@ -148,10 +145,10 @@ def test_the_loader_counts_what_the_training_loop_received(store: Path, workers:
 
 def test_a_state_of_the_dataset_that_cannot_count_is_refused(store: Path) -> None:
     dataset = PileDataset(store, 16)
-    for _ in DataLoader(dataset, batch_size=None, num_workers=1):
-        break
-    with pytest.raises(UsageError, match="this process cannot count"):
-        dataset.state_dict()
+    for kind in (PLAIN, PileDataLoader):
+        next(iter(kind(dataset, num_workers=1)))
+        with pytest.raises(UsageError, match="this process cannot count"):
+            dataset.state_dict()
     dataset.set_epoch(1)
     assert dataset.state_dict()["step"] == 0
     next(iter(DataLoader(dataset, batch_size=None)))

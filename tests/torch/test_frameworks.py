@@ -17,10 +17,7 @@ import recshuf
 from recshuf.errors import UsageError
 from recshuf.torch import PileDataLoader, PileDataset
 from recshuf.train.loader import PileLoader
-from tests.support.stores.small_stores import batch_ids
-
-pytest.importorskip("torch", reason="PyTorch is not installed")
-
+from tests.support.stores.small_stores import batch_ids, write
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:This DataLoader will create"),  # more workers than cores
@@ -219,31 +216,34 @@ def test_lightning_divides_a_loader_that_was_made_before_it(
 
 # `PileWriter` takes tensors: in samples and as columns, also of floats that NumPy lacks, and on a graph
 
-pytest.importorskip("torch", reason="PyTorch is not installed")
-
 
 @pytest.mark.parametrize(
-    "dtype", [torch.float32, torch.bfloat16, torch.float8_e4m3fn, torch.int16, torch.bool]
+    ("dtype", "kind"),
+    [
+        (torch.float32, pa.float32()),
+        (torch.bfloat16, pa.float32()),
+        (torch.float8_e4m3fn, pa.float32()),
+        (torch.int16, pa.int16()),
+        (torch.bool, pa.bool_()),
+    ],
 )
-@pytest.mark.parametrize("shape", [(), (3,), (2, 3)])
-@pytest.mark.parametrize("is_column", [True, False])
-def test_tensors_are_kept(
-    tmp_path: Path, dtype: torch.dtype, shape: tuple[int, ...], is_column: bool
-) -> None:
-    values = (torch.arange(4).reshape(4, *[1] * len(shape)).expand(4, *shape) % 2).to(dtype)
-    values.requires_grad = dtype.is_floating_point
-    with recshuf.PileWriter(tmp_path / "store", "a", seed=1, piles=1) as writer:
-        if is_column:
-            writer.write({"n": range(4), "x": values})
-        else:
-            writer.write([{"n": number, "x": value} for number, value in enumerate(values)])
-    found = pa.Table.from_batches(recshuf.PileLoader(tmp_path / "store", 4, output="arrow")).sort_by("n")
-    assert found["x"].to_pylist() == values.float().tolist()
-    kind = found.schema.field("x").type
-    while pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind):
-        kind = kind.value_type
-    small = {torch.int16: pa.int16(), torch.bool: pa.bool_()}
-    assert kind == small.get(dtype, pa.float32())
+def test_tensors_are_kept(tmp_path: Path, dtype: torch.dtype, kind: pa.DataType) -> None:
+    expected, tables = [], []
+    for shape in ((), (3,), (2, 3)):
+        values = (torch.arange(4).reshape(4, *[1] * len(shape)).expand(4, *shape) % 2).to(dtype)
+        values.requires_grad = dtype.is_floating_point
+        samples = [{"n": number, "x": value} for number, value in enumerate(values)]
+        for data in ({"n": range(4), "x": values}, samples):
+            store = tmp_path / str(len(tables))
+            write(store, "a", data, piles=1)
+            tables.append(pa.Table.from_batches(recshuf.PileLoader(store, 4, output="arrow")).sort_by("n"))
+            expected.append(values.float().tolist())
+    assert [found["x"].to_pylist() for found in tables] == expected
+    for found in tables:
+        inner = found.schema.field("x").type
+        while pa.types.is_list(inner) or pa.types.is_fixed_size_list(inner):
+            inner = inner.value_type
+        assert inner == kind
 
 
 def test_tensors_that_are_no_arrays_are_refused_in_one_line(tmp_path: Path) -> None:

@@ -19,12 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-import pytest
-
-pytest.importorskip("torch", reason="PyTorch is not installed")
-
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from torch.utils.data import DataLoader, IterableDataset
 
 import recshuf

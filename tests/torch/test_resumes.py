@@ -14,9 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-pytest.importorskip("torch", reason="PyTorch is not installed")
-
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -26,10 +23,11 @@ import recshuf
 from recshuf.errors import UsageError
 from recshuf.torch import PileDataLoader, PileDataset
 from tests.support.effort import examples
+from tests.support.objects.object_server import Bucket
 from tests.support.stores.epoch_oracle import Rules, cut_batches, flatten, group_records, run_legs
 from tests.support.stores.fake_piles import FakePiles
 from tests.support.stores.mix_process import list_records, make_dataset
-from tests.support.stores.small_stores import write
+from tests.support.stores.small_stores import batch_ids, write
 from tests.support.stores.token_documents import PACKINGS, expect, make_store
 from tests.train.test_mixing import check_case, draw
 
@@ -247,3 +245,41 @@ def test_what_has_no_end_has_no_length_and_no_epochs() -> None:
         len(PileDataLoader(dataset))
     with pytest.raises(UsageError, match=r"^packed: these are packed"):
         dataset.packed(4, column="large")
+
+
+# Stores in a bucket: workers connect by themselves
+
+
+@pytest.mark.parametrize(
+    ("is_mix", "world", "workers", "method"),
+    [
+        (True, 1, 2, "fork"),
+        (False, 1, 2, "fork"),
+        pytest.param(True, 2, 0, None, marks=pytest.mark.slow),
+        # A server of forks would have the environment of its first test.
+        pytest.param(True, 2, 1, "spawn", marks=pytest.mark.slow),
+    ],
+)
+def test_batches_of_a_bucket_are_those_of_a_disk_also_with_other_ranks_and_workers(
+    tmp_path: Path, s3_bucket: Bucket, is_mix: bool, world: int, workers: int, method: str | None
+) -> None:
+    far, near = f"{s3_bucket.url}/far", str(tmp_path / "near")
+    for place, first in ((far, 0), (near, 1000), (tmp_path / "far", 0)):
+        for name in ("a", "b"):
+            write(place, name, {"id": range(first, first + 90)}, seed=3, piles=4)
+
+    def read_rank(rank: int, ranks: int, count: int | None, state: Any, **options: Any) -> tuple[Any, Any]:
+        dataset = PileDataset(
+            {far: 2, near: 1} if is_mix else far, 12 // ranks, rank=rank, world_size=ranks, lanes=2, **options
+        )
+        assert dataset.state_dict()["step"] == 0  # this process has asked before the workers are forked
+        there = {} if count else {"num_workers": workers, "multiprocessing_context": method}
+        loader = PileDataLoader(dataset, **there)
+        if state is not None:
+            loader.load_state_dict(state)
+        return batch_ids(islice(loader, count)), loader.state_dict()
+
+    begun, state = read_rank(0, 1, 4, None)
+    ranks = [read_rank(rank, world, None, state, cache=tmp_path / "cache")[0] for rank in range(world)]
+    whole = recshuf.PileLoader({tmp_path / "far": 2, near: 1} if is_mix else tmp_path / "far", 12, lanes=2)
+    assert begun + [flatten(parts) for parts in zip(*ranks, strict=True)] == batch_ids(whole)

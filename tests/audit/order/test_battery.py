@@ -1,8 +1,9 @@
-"""The battery: quiet for uniform orders, loud for flaws; test_shufflers has the flaws of shufflers that exist."""
+"""The battery: quiet for uniform orders, loud for the flaws of shufflers that exist and of those that real code has had."""
 
 import re
 from collections.abc import Callable
-from itertools import permutations
+from functools import partial
+from itertools import permutations, product
 
 import numpy as np
 import pytest
@@ -11,8 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
+from recshuf.audit.order import shufflers
 from recshuf.audit.order.battery import Score, combine_scores, pool_files, run_battery
-from recshuf.audit.order.shufflers import interleave_shards, shuffle_in_two_passes
+from recshuf.audit.order.shufflers import METHODS, interleave_shards, shuffle_in_two_passes
 from recshuf.audit.order.statistics import (
     Measure,
     count_cycles,
@@ -28,9 +30,7 @@ from recshuf.audit.order.statistics import (
     measure_table,
     measure_windows,
 )
-from tests.support import flawed_orders as flawed
 from tests.support.effort import examples, mostly_slow
-from tests.support.flawed_orders import Shuffler
 from tests.support.order_statistics import (
     battery,
     permutation_chi_square,
@@ -44,12 +44,6 @@ RECORDS = 100_000
 SIZES = [1000] * 100
 LIMIT = 6
 """What docs/check.md promises."""
-
-
-def draw(shuffler: Shuffler, seed: int = 0) -> Order:
-    p = shuffler(np.random.default_rng(seed), RECORDS)
-    assert np.array_equal(np.sort(p), np.arange(RECORDS))
-    return p
 
 
 def uniform(n: int, seed: int) -> Order:
@@ -131,25 +125,91 @@ def test_mean_and_deviation_are_those_of_all_orders(name: str) -> None:
     assert measured[:, 0].std() == pytest.approx(deviation)
 
 
+# Shuffles with a flaw that real code has had
+
+PILES = 100
+
+
+def rotate(rng: np.random.Generator, n: int = RECORDS) -> Order:
+    return np.roll(np.arange(n), rng.integers(n))
+
+
+def skip_second_pass(rng: np.random.Generator, n: int = RECORDS) -> Order:
+    return np.argsort(rng.integers(0, PILES, n), kind="stable")
+
+
+def order_every_pile_alike(rng: np.random.Generator, n: int = RECORDS) -> Order:
+    grouped = skip_second_pass(rng, n)
+    sizes = rng.multinomial(n, np.full(PILES, 1 / PILES))
+    keys = rng.random(sizes.max())
+    piles = np.split(grouped, np.cumsum(sizes)[:-1])
+    return np.concatenate([pile[np.argsort(keys[: pile.size])] for pile in piles])
+
+
+def sort_by_short_keys(rng: np.random.Generator, n: int = RECORDS) -> Order:
+    return np.argsort(rng.integers(0, 1 << 16, n), kind="stable")
+
+
+def deal_round_robin(rng: np.random.Generator, n: int = RECORDS) -> Order:
+    return rng.permuted(np.arange(n).reshape(-1, PILES).T, axis=1).ravel()
+
+
+def fill_piles_evenly(rng: np.random.Generator, n: int = RECORDS) -> Order:
+    dealt = rng.permuted(np.arange(n).reshape(-1, PILES), axis=1)
+    return rng.permuted(dealt.T, axis=1).ravel()
+
+
+def swap_with_any(rng: np.random.Generator, n: int = RECORDS) -> Order:
+    out = list(range(n))
+    for place, other in enumerate(rng.integers(0, n, n).tolist()):
+        out[place], out[other] = out[other], out[place]
+    return np.array(out)
+
+
+def run_method(name: str, given: dict[str, float], _: np.random.Generator) -> Order:
+    return METHODS[name].shuffle(RECORDS, 1, **given)
+
+
+Shuffler = Callable[[np.random.Generator], Order]
 FLAWS: list[tuple[Shuffler, str, str]] = [
-    (flawed.rotate, "blocks fine-blocks pairs file-windows same-file near near-percent serial maxima", "residues steps descents"),
-    (flawed.skip_second_pass, "fine-blocks pairs file-windows same-file near near-percent serial maxima", "steps descents"),
-    (flawed.order_every_pile_alike, "pairs", ""),
-    (flawed.sort_by_short_keys, "pairs serial", "steps descents"),
-    (flawed.deal_round_robin, "residues", "blocks fine-blocks file-windows"),
-    (flawed.fill_piles_evenly, "", "blocks fine-blocks file-windows"),
-    (flawed.swap_with_any, "blocks spearman", "inversions footrule"),
+    (rotate, "blocks fine-blocks pairs file-windows same-file near near-percent serial maxima", "residues steps descents"),
+    (skip_second_pass, "fine-blocks pairs file-windows same-file near near-percent serial maxima", "steps descents"),
+    (order_every_pile_alike, "pairs", ""),
+    (sort_by_short_keys, "pairs serial", "steps descents"),
+    (deal_round_robin, "residues", "blocks fine-blocks file-windows"),
+    (fill_piles_evenly, "", "blocks fine-blocks file-windows"),
+    (swap_with_any, "blocks spearman", "inversions footrule"),
+]  # fmt: skip
+FLAWS_OF_METHODS: list[tuple[Shuffler, str, str]] = [
+    (partial(run_method, "one buffer", {"ratio": 0.01}), "blocks fine-blocks pairs file-windows same-file near near-percent serial spearman cycles maxima", "residues steps inversions footrule"),
+    (partial(run_method, "one buffer", {"ratio": 0.5}), "blocks fine-blocks pairs file-windows near-percent serial spearman", "steps footrule"),
+    (partial(run_method, "piles over two epochs", {}), "blocks fine-blocks pairs file-windows same-file near near-percent serial", "steps"),
+    (partial(run_method, "rotate over two epochs", {}), "blocks fine-blocks pairs file-windows same-file near-percent", ""),
+    (partial(run_method, "chained buffers", {}), "blocks fine-blocks pairs file-windows near cycles", "residues steps"),
+    (partial(run_method, "shards in random order", {"shard_count": 100}), "blocks fine-blocks pairs file-windows same-file near", "residues steps"),
+    (partial(run_method, "parallel interleave", {}), "blocks fine-blocks pairs file-windows same-file near maxima", "residues inversions footrule"),
+    (partial(run_method, "parallel interleave, uneven shards", {}), "blocks fine-blocks pairs file-windows same-file near", "residues inversions"),
+    (partial(run_method, "two-stage sharding", {}), "fine-blocks file-windows near", ""),
+    (partial(run_method, "columns and rows", {"file_count": 9.5}), "blocks pairs steps footrule", "file-windows same-file near-percent serial"),
+    (partial(run_method, "columns and rows", {"file_count": 100}), "", "blocks fine-blocks file-windows same-file near-percent"),
+    (partial(run_method, "columns and rows, by rejection", {}), "pairs steps", "file-windows same-file near-percent serial"),
+    (partial(run_method, "strided chunks into buckets", {"stride": 10}), "fine-blocks pairs file-windows same-file near serial", "steps descents"),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("shuffler", "higher", "lower"), mostly_slow(FLAWS, *FLAWS[::2]))
-def test_flaws_are_flagged_and_not_taken_for_a_buffer(shuffler: Shuffler, higher: str, lower: str) -> None:
-    order = draw(shuffler)
+@pytest.mark.parametrize(
+    ("shuffler", "higher", "lower"),
+    mostly_slow([*FLAWS, *FLAWS_OF_METHODS], *FLAWS[::2], *FLAWS_OF_METHODS[::2]),
+)
+def test_flaws_are_flagged(shuffler: Shuffler, higher: str, lower: str) -> None:
+    """And none that is not a buffer is taken for one."""
+    order = shuffler(np.random.default_rng(0))
+    assert np.array_equal(np.sort(order), np.arange(RECORDS))
     scores = battery(order, SIZES)
     missed = [name for name in higher.split() if scores[name] <= LIMIT]
     missed += [name for name in lower.split() if scores[name] >= -LIMIT]
     assert missed == [], scores
-    assert estimate_buffer(order) is None
+    assert isinstance(shuffler, partial) or estimate_buffer(order) is None
 
 
 def test_scores_of_several_orders_are_those_of_their_sums() -> None:
@@ -170,6 +230,53 @@ def test_the_meaning_is_a_sentence_and_follows_the_side() -> None:
     for sentence in [text for score in scores for text in (score.higher, score.lower)]:
         assert sentence.endswith(".")
         assert ". " not in sentence
+
+
+# What other shufflers do: each method equals the slow loop it stands for
+
+
+@pytest.mark.parametrize(("n", "ratio"), [(70, 0), (70, 0.01), (70, 0.1), (1000, 0.5), (70, 1)])
+def test_a_buffer_yields_no_record_before_it_is_read_nor_many_at_once(n: int, ratio: float) -> None:
+    size = int(n * ratio) + 1
+    order = shufflers.chain_buffers(n, 1, ratio, 1)
+    assert (order < np.arange(n) + size).all()
+    assert n <= size or (order >= np.arange(n) + size - 1).any()
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_setting_gives_a_permutation_and_the_seed_decides(name: str) -> None:
+    method = METHODS[name]
+    for values in product(*method.axes.values()):
+        given = dict(zip(method.axes, values, strict=True))
+        for n in (0, 1, 2, 3, 1000):
+            p = method.shuffle(n, 5, **given)
+            assert p.dtype == np.int64
+            assert np.array_equal(np.sort(p), np.arange(n)), given
+        assert np.array_equal(p, method.shuffle(1000, 5, **given))
+    assert not np.array_equal(method.shuffle(1000, 5), method.shuffle(1000, 6))
+    assert method.sentence.endswith(".")
+    assert ". " not in method.sentence
+    assert method.source
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("chain_buffers", {"ratio": 1, "buffer_count": 1}),
+        ("merge_runs", {"run_records": 2}),
+        pytest.param("merge_runs", {"run_records": 3}, marks=pytest.mark.slow),
+        ("shuffle_in_two_passes", {"pile_count": 2}),
+    ],
+)
+def test_exact_methods_reach_all_orders_alike(name: str, given: dict[str, int]) -> None:
+    drawn = np.stack([getattr(shufflers, name)(4, seed, **given) for seed in range(2400)])
+    assert permutation_chi_square(drawn)[1] > 1e-6
+
+
+@pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method.is_exact])
+def test_exact_methods_are_not_flagged(name: str) -> None:
+    scores = battery(run_method(name, {}, np.random.default_rng(0)), SIZES)
+    assert {test: z for test, z in scores.items() if abs(z) > LIMIT} == {}
 
 
 # Buffers
@@ -220,7 +327,7 @@ def test_the_chi_square_passes_uniform_orders_only() -> None:
     assert np.array_equal(rank_permutations(everything), np.arange(120))
     rng = np.random.default_rng(4)
     uniform = np.argsort(rng.random((24_000, 4)), axis=1)
-    swapped = np.stack([flawed.swap_with_any(rng, 4) for _ in range(6_000)])
+    swapped = np.stack([swap_with_any(rng, 4) for _ in range(6_000)])
     of_four = np.array(list(permutations(range(4))))
     too_even = np.concatenate([np.repeat(of_four, 1000, axis=0), of_four[rng.integers(0, 24, 50)]])
     p_values = [permutation_chi_square(drawn)[1] for drawn in (uniform, swapped, too_even)]

@@ -11,10 +11,10 @@ from pathlib import Path
 from tests.support.processes.command_server import Server
 from tests.support.processes.faults import Strike, build_faults, find_compiler
 from tests.support.tally import Tally
-from tests.torture.hooks import Damage, flip_bit
+from tests.torture.hooks import flip_bit
 from tests.torture.jobs import SMALL, Choice, Recipe, Stage, attack_each, judge, make_folder, resume
 
-KINDS = ("bit flip", "truncation", "change before --resume")
+KINDS = ("bit flip", "change before --resume")
 SPILLING = tuple(recipe for recipe in SMALL if recipe.numbers)
 COUNTS = {False: 4, True: 400}
 """Flips in the spilled data of each job, in the short and in the long form."""
@@ -23,18 +23,17 @@ KEPT_COUNTS = {False: 2, True: 60}
 
 
 def attack_flips(folder: Path, choice: Choice) -> list[Tally]:
-    """Return tallies of flips, of truncations and of changes in kept folders, for each job that spills."""
+    """Return tallies of flips and of changes in kept folders, for each job that spills."""
     library = build_faults(folder) if find_compiler() else None
 
     def attack(server: Server, recipe: Recipe) -> list[Tally]:
         place = make_folder(folder / f"flips-{SPILLING.index(recipe)}")
         stage = Stage(place / "stage", recipe, server).prepare()
-        flips, cuts, kept = (Tally(f"{kind}: {recipe.name}") for kind in KINDS)
+        flips, kept = (Tally(f"{kind}: {recipe.name}") for kind in KINDS)
         _flip_between_passes(stage, choice, flips)
-        _cut_between_passes(stage, choice, cuts)
         if library is not None:
             _change_kept(stage, choice, kept)
-        return [flips, cuts, kept]
+        return [flips, kept]
 
     wanted = [recipe for recipe in SPILLING if any(choice.wants(f"{one}: {recipe.name}") for one in KINDS)]
     found = attack_each(attack, wanted, library)
@@ -43,31 +42,11 @@ def attack_flips(folder: Path, choice: Choice) -> list[Tally]:
 
 def _flip_between_passes(stage: Stage, choice: Choice, tally: Tally) -> None:
     for number in choice.numbers(COUNTS) if choice.wants(tally.name) else ():
-        seed = choice.random(tally.name, number).getrandbits(32)
-        tally.add(*_run_damaged(stage, Damage("flip", seed), number))
-
-
-def _cut_between_passes(stage: Stage, choice: Choice, tally: Tally) -> None:
-    """Truncate at every edge of every region, and one byte before and behind it."""
-    if not choice.wants(tally.name):
-        return
-    edges = stage.run(damage=Damage("look")).facts["edges"]
-    stage.reset()
-    cuts = [(file, place + by) for file, place in edges for by in (-1, 0, 1) if place + by >= 0]
-    chosen = range(len(cuts)) if choice.is_long else choice.random(tally.name).sample(range(len(cuts)), 4)
-    for number in chosen:
-        if choice.number in (None, number):
-            tally.add(*_run_damaged(stage, Damage("cut", edge=cuts[number]), number))
-
-
-def _run_damaged(stage: Stage, damage: Damage, number: int) -> tuple[str, str]:
-    ended = stage.run(damage=damage)
-    damaged = ended.facts.get("damaged", "")
-    outcome, note = judge(stage, ended)
-    if not damaged:
-        outcome, note = "crashed", f"nothing was damaged: {note}"
-    stage.reset()
-    return outcome, f"--number {number}: {damaged}: {note}"
+        ended = stage.run(flip=choice.random(tally.name, number).getrandbits(32))
+        damaged = ended.facts.get("damaged", "")
+        outcome, note = judge(stage, ended) if damaged else ("crashed", "nothing was damaged")
+        stage.reset()
+        tally.add(outcome, f"--number {number}: {damaged}: {note}")
 
 
 def _change_kept(stage: Stage, choice: Choice, tally: Tally) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import random
 import resource
@@ -22,18 +21,6 @@ from tests.support.processes.killed_runs import refuse_exchange
 from tests.support.small_runs import change_plans, put_in_place
 
 
-@dataclasses.dataclass(frozen=True)
-class Damage:
-    """What is done to spilled data between the passes, when all of it is written and nothing of it read."""
-
-    kind: str
-    """``look``: nothing, only tell the edges. ``flip``: change one bit. ``cut``: truncate a file."""
-    seed: int = 0
-    """Chooses the bit to flip."""
-    edge: tuple[int, int] = (0, 0)
-    """Number of the file, and what it is truncated to."""
-
-
 def run_command(arguments: list[str], folder: str, how: dict[str, Any]) -> NoReturn:
     """Become the program, changed: see `Stage.run`. What is done to it is noted."""
     from recshuf import cli
@@ -47,8 +34,8 @@ def run_command(arguments: list[str], folder: str, how: dict[str, Any]) -> NoRet
         change_plans(
             patch, **{name: tuple(one) if isinstance(one, list) else one for name, one in numbers.items()}
         )
-    if damage := how.get("damage"):
-        _damage_before_gather(Damage(**damage))
+    if (seed := how.get("flip")) is not None:
+        _flip_before_gather(random.Random(seed))
     if not how.get("exchanges", True):
         put_in_place(patch, exchange, refuse_exchange)
     if largest := how.get("largest_file"):
@@ -72,45 +59,23 @@ def _strike_main(whole: Callable[[], int], folder: str, strike: Strike) -> int:
     return code
 
 
-def _damage_before_gather(damage: Damage) -> None:
+def _flip_before_gather(chance: random.Random) -> None:
+    """Change one bit of the spilled data between the passes, when all of it is written and nothing of it read."""
     from recshuf.run.gather import Gather
 
     original = Gather.run
 
     def run(self: Gather, *given: Any) -> Any:
-        note(edges=_find_edges(self)) if damage.kind == "look" else note(damaged=_inflict(damage, self))
+        # By way of a path, also for a file that has no name.
+        spilled = self._groups._regions._store._sets.values()  # type: ignore[attr-defined]
+        paths = [Path(f"/proc/self/fd/{pile_set._descriptor}") for pile_set in spilled]
+        note(spilled_files=len(paths))
+        if paths:
+            (path,) = chance.choices(paths, [path.stat().st_size for path in paths])
+            note(damaged=f"{path.name}, {flip_bit(path, chance)}")
         return original(self, *given)
 
     Gather.run = run  # type: ignore[method-assign]
-
-
-def _spilled_files(gather: Any) -> list[Any]:
-    """Return the pile sets in use, in the order of their numbers."""
-    return [pile_set for _, pile_set in sorted(gather._groups._regions._store._sets.items())]
-
-
-def _find_edges(gather: Any) -> list[tuple[int, int]]:
-    """Return where each part of each spilled file begins and ends."""
-    edges = set()
-    for number, pile_set in enumerate(_spilled_files(gather)):
-        for region in range(gather._groups._regions._store.pile_count):
-            for start, used in pile_set._regions.parts(region):
-                edges |= {(number, start), (number, start + used)}
-    return sorted(edges)
-
-
-def _inflict(damage: Damage, gather: Any) -> str:
-    # By way of a path, also for a file that has no name.
-    paths = [Path(f"/proc/self/fd/{pile_set._descriptor}") for pile_set in _spilled_files(gather)]
-    if damage.kind == "cut":
-        number, size = damage.edge
-        before = paths[number].stat().st_size
-        os.truncate(paths[number], size)
-        return f"file {number} cut from {before} to {size} bytes"
-    chance = random.Random(damage.seed)
-    sizes = [path.stat().st_size for path in paths]
-    (number,) = chance.choices(range(len(paths)), sizes)
-    return f"file {number}, {flip_bit(paths[number], chance)}"
 
 
 def flip_bit(path: Path, chance: random.Random) -> str:

@@ -176,7 +176,7 @@ class Stage:
         Parameters
         ----------
         how
-            A ``strike`` at a call, ``damage`` of spilled data, or the ``largest_file`` that may be written.
+            A ``strike`` at a call, the seed of a ``flip`` of spilled data, or the ``largest_file`` that may be written.
         """
         changes = {"numbers": self.recipe.numbers, "exchanges": self.recipe.exchanges}
         changes |= {name: asdict(one) if is_dataclass(one) else one for name, one in how.items()}

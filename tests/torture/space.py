@@ -48,7 +48,7 @@ def _attack_places(folder: Path, choice: Choice) -> list[Tally]:
         recipes = tuple(replace(recipe, rows=3 * recipe.rows) for recipe in recipes)
     with Server() as server:
         for index, recipe in enumerate(recipes):
-            # SetFolder and output apart only with a folder of its own for scratch.
+            # Scratch and output apart only with a folder of its own for scratch.
             for apart, group in ((True, [*tallies[:2], files]), (False, tallies[2:])):
                 group = [tally for tally in group if choice.wants(tally.name)]
                 if not group:

@@ -144,25 +144,24 @@ def test_garbage_under_nulls_is_not_seen():
 
 # Different where a careless hash would be equal
 
+CONFUSED: list[tuple[pa.DataType, list[Any]]] = [
+    (pa.string(), ["", None]),
+    (pa.int64(), [0, None]),
+    (pa.list_(pa.int64()), [None, [], [None], [0], [None, None], [0, None], [None, 0]]),
+    (pa.list_(pa.list_(pa.int64())), [[[1], [2, 3]], [[1, 2], [3]], [[], [1, 2, 3]], [[1, 2, 3]], [[1, 2, 3], []]]),
+    (pa.list_(pa.string()), [["ab", "c"], ["a", "bc"], ["abc"], ["abc", ""], ["", "abc"], ["abc", None]]),
+    (pa.list_(pa.string()), [["a", "b"], ["b", "a"]]),
+    (pa.struct({"a": pa.string(), "b": pa.string()}), [{"a": "x", "b": "y"}, {"a": "y", "b": "x"}, {"a": None, "b": "x"}, {"a": "x", "b": None}, {"a": None, "b": None}, None]),
+    (pa.map_(pa.string(), pa.int64()), [[("a", 1), ("b", 2)], [("b", 2), ("a", 1)], [("a", 2), ("b", 1)], [("a", None)], [], None]),
+    (pa.float64(), [0.0, -0.0, float("nan"), float("inf"), -float("inf")]),
+    (pa.month_day_nano_interval(), [(0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1), (0, 0, 1 << 32), None]),
+]  # fmt: skip
 
-@pytest.mark.parametrize(
-    ("kind", "values"),
-    [
-        (pa.string(), ["", None]),
-        (pa.int64(), [0, None]),
-        (pa.list_(pa.int64()), [None, [], [None], [0], [None, None], [0, None], [None, 0]]),
-        (pa.list_(pa.list_(pa.int64())), [[[1], [2, 3]], [[1, 2], [3]], [[], [1, 2, 3]], [[1, 2, 3]], [[1, 2, 3], []]]),
-        (pa.list_(pa.string()), [["ab", "c"], ["a", "bc"], ["abc"], ["abc", ""], ["", "abc"], ["abc", None]]),
-        (pa.list_(pa.string()), [["a", "b"], ["b", "a"]]),
-        (pa.struct({"a": pa.string(), "b": pa.string()}), [{"a": "x", "b": "y"}, {"a": "y", "b": "x"}, {"a": None, "b": "x"}, {"a": "x", "b": None}, {"a": None, "b": None}, None]),
-        (pa.map_(pa.string(), pa.int64()), [[("a", 1), ("b", 2)], [("b", 2), ("a", 1)], [("a", 2), ("b", 1)], [("a", None)], [], None]),
-        (pa.float64(), [0.0, -0.0, float("nan"), float("inf"), -float("inf")]),
-        (pa.month_day_nano_interval(), [(0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1), (0, 0, 1 << 32), None]),
-    ],
-)  # fmt: skip
-def test_values_that_are_easily_confused_have_different_hashes(kind: pa.DataType, values: list[Any]):
-    for is_converted in (False, True):
-        assert len(set(hash_values(values, kind, is_converted=is_converted))) == len(values)
+
+def test_values_that_are_easily_confused_have_different_hashes() -> None:
+    for kind, values in CONFUSED:
+        for is_converted in (False, True):
+            assert len(set(hash_values(values, kind, is_converted=is_converted))) == len(values)
 
 
 def test_columns_that_trade_places_change_the_hash():
@@ -214,14 +213,12 @@ TRADES: dict[str, tuple[pa.DataType, list[Any], list[Any]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("kind", "before", "after"), TRADES.values(), ids=TRADES)
-def test_parts_that_trade_places_between_records_change_the_sums(
-    kind: pa.DataType, before: list[Any], after: list[Any]
-):
-    for seed in range(20):
-        one, other = (sum_hashes(values, kind, HashKey(seed)) for values in (before, after))
-        assert one[0] != other[0]
-        assert one[1] != other[1]
+def test_parts_that_trade_places_between_records_change_the_sums():
+    for name, (kind, before, after) in TRADES.items():
+        for seed in range(20):
+            one, other = (sum_hashes(values, kind, HashKey(seed)) for values in (before, after))
+            assert one[0] != other[0], name
+            assert one[1] != other[1], name
 
 
 # Alike across types

@@ -1,7 +1,5 @@
 """Text of other origin stays on one line, with what a terminal would obey escaped."""
 
-import pytest
-
 from recshuf.audit.order.battery import Score
 from recshuf.audit.order.check import CheckReport
 from recshuf.audit.reports.text import check_verdict
@@ -19,16 +17,13 @@ def test_one_line() -> None:
     assert {text: one_line(text) for text in lines} == lines
 
 
-@pytest.mark.parametrize(
-    ("names", "statistic", "shown"),
-    [
+def test_verdicts_agree_with_the_number_of_paths() -> None:
+    for names, statistic, shown in [
         (["a"], 0.0, "a looks uniformly random: all"),
         (["a", "b"], 0.0, "2 paths look uniformly random: all"),
         (["a"], 9.0, "a is not in a uniformly random order: 1 of"),
         (["a", "b", "c"], 9.0, "3 paths are not in a uniformly random order: 1 of"),
-    ],
-)
-def test_verdicts_agree_with_the_number_of_paths(names: list[str], statistic: float, shown: str) -> None:
-    scores = (Score("steps", statistic, 0.0, 1.0, "", ""),)
-    report = CheckReport("origins", 9, 9, 1.0, 0, 0, 0, 0.3, scores, 0.1)
-    assert check_verdict(report, names).startswith(shown)
+    ]:
+        scores = (Score("steps", statistic, 0.0, 1.0, "", ""),)
+        report = CheckReport("origins", 9, 9, 1.0, 0, 0, 0, 0.3, scores, 0.1)
+        assert check_verdict(report, names).startswith(shown)

@@ -230,14 +230,14 @@ def test_options_say_what_a_record_is(tmp_path: Path):
     ],
     ids=["csv", "csv-lines", "tsv", "latin", "fasta", "fastq", "text-of-json", "bytes", "array", "jsonl"],
 )
-@pytest.mark.parametrize("output", ["o", "o.gz", "o.d"])
 def test_an_output_whose_name_tells_no_format_is_that_of_the_inputs(
-    tmp_path: Path, name: str, content: bytes, options: dict[str, Any], output: str
+    tmp_path: Path, name: str, content: bytes, options: dict[str, Any]
 ):
     (tmp_path / name).write_bytes(content)
-    recshuf.shuffle(tmp_path / name, tmp_path / output, seed=2, **options)
-    found = recshuf.verify(tmp_path / name, tmp_path / output, **options)
-    assert (found.is_equal, found.records, found.differences) == (True, 3, ())
+    for output in ("o", "o.gz", "o.d"):
+        recshuf.shuffle(tmp_path / name, tmp_path / output, seed=2, **options)
+        found = recshuf.verify(tmp_path / name, tmp_path / output, **options)
+        assert (found.is_equal, found.records, found.differences) == (True, 3, ())
 
 
 def test_chosen_columns_of_csv_are_compared(tmp_path: Path):
@@ -325,11 +325,11 @@ SCHEMAS: dict[str, pa.Table] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("words", SCHEMAS)
-def test_schemas_that_differ_are_named(tmp_path: Path, words: str):
-    report = compare_tables(tmp_path, pa.table({"a": ["x"], "b": [1]}), SCHEMAS[words])
-    assert (report.is_equal, report.are_compared) == (False, False)
-    assert any(words in one for one in report.differences)
+def test_schemas_that_differ_are_named(tmp_path: Path):
+    for words, other in SCHEMAS.items():
+        report = compare_tables(tmp_path, pa.table({"a": ["x"], "b": [1]}), other)
+        assert (report.is_equal, report.are_compared) == (False, False)
+        assert any(words in one for one in report.differences)
 
 
 def test_a_record_of_another_type_is_named(tmp_path: Path):
@@ -339,9 +339,8 @@ def test_a_record_of_another_type_is_named(tmp_path: Path):
         recshuf.verify(tmp_path / "in.parquet", tmp_path / "out.jsonl")
 
 
-@pytest.mark.parametrize(
-    ("given", "made", "words"),
-    [
+def test_types_that_cannot_be_compared_across_formats_are_named(tmp_path: Path):
+    for before, after, words in [
         ({"a": [1]}, {"b": [1]}, "'a' is in the inputs only"),
         ({"a": [1]}, {"a": [1.0]}, "'a' is int64 in the inputs and double in the output"),
         ({"a": [{"b": 1}]}, {"a": [{"b": 1.5}]}, r"'a.b' is int64"),
@@ -349,13 +348,8 @@ def test_a_record_of_another_type_is_named(tmp_path: Path):
         ({"a": [1]}, {"a": [[1]]}, "'a' is int64 in the inputs and list<"),
         ({"a": [[1]]}, {"a": [1]}, "'a' is list<"),
         ({"a": [{"b": 1}]}, {"a": [[1]]}, "'a' is struct<"),
-    ],
-)
-def test_types_that_cannot_be_compared_across_formats_are_named(
-    tmp_path: Path, given: Any, made: Any, words: str
-):
-    rows = [dict(zip(given, row, strict=True)) for row in zip(*given.values(), strict=True)]
-    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    pq.write_table(pa.table(made), tmp_path / "out.parquet")
-    report = recshuf.verify(tmp_path / "in.jsonl", tmp_path / "out.parquet")
-    assert words in report.differences[0]
+    ]:
+        (tmp_path / "in.jsonl").write_text(f"{json.dumps({'a': before['a'][0]})}\n")
+        pq.write_table(pa.table(after), tmp_path / "out.parquet")
+        report = recshuf.verify(tmp_path / "in.jsonl", tmp_path / "out.parquet")
+        assert words in report.differences[0]

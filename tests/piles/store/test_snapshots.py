@@ -110,11 +110,15 @@ class Overtaken(StoreFolder):
         return listed
 
 
-@pytest.mark.parametrize("times", [1, 5])
 @pytest.mark.parametrize(
-    "use",
-    [StoreFolder.find, StoreFolder.collect, lambda other: other.remove_unreferenced("a")],
-    ids=["read", "collect", "remove"],
+    ("use", "times"),
+    [
+        (StoreFolder.find, 1),
+        (StoreFolder.find, 5),
+        (StoreFolder.collect, 5),
+        (lambda other: other.remove_unreferenced("a"), 5),
+    ],
+    ids=["read once", "read", "collect", "remove"],
 )
 def test_snapshots_that_are_replaced_while_they_are_read_are_no_damage(
     folder: StoreFolder, use: Callable[[StoreFolder], object], times: int

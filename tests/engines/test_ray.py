@@ -29,6 +29,12 @@ def stops() -> Iterator[None]:
     signal.signal(signal.SIGTERM, before)
 
 
+def fake_ray(patch: pytest.MonkeyPatch, init: Callable[..., None]) -> None:
+    ray = ModuleType("ray")
+    ray.is_initialized, ray.init = lambda: False, init  # type: ignore[attr-defined]
+    patch.setitem(sys.modules, "ray", ray)
+
+
 @pytest.mark.parametrize("scheme", ["", "ray://"])
 def test_an_address_where_nothing_answers_is_named(monkeypatch: pytest.MonkeyPatch, scheme: str):
     fake_ray(monkeypatch, lambda *_, **__: pytest.fail("Ray is asked to wait for it"))
@@ -36,12 +42,6 @@ def test_an_address_where_nothing_answers_is_named(monkeypatch: pytest.MonkeyPat
         address = f"{scheme}127.0.0.1:{closed.getsockname()[1]}"
     with pytest.raises(UsageError, match=f"--ray-address {address}: no Ray cluster can be used: .*refused"):
         open_engine("ray", address, 1)
-
-
-def fake_ray(patch: pytest.MonkeyPatch, init: Callable[..., None]) -> None:
-    ray = ModuleType("ray")
-    ray.is_initialized, ray.init = lambda: False, init  # type: ignore[attr-defined]
-    patch.setitem(sys.modules, "ray", ray)
 
 
 @pytest.mark.parametrize(

@@ -61,27 +61,28 @@ def interrupted_within() -> RuntimeError:
     return error
 
 
-@pytest.mark.parametrize("error", [Interrupted(signal.SIGINT), interrupted_within()], ids=["plain", "within"])
-def test_a_process_that_is_to_end_does_not_wait_for_ever(
-    monkeypatch: pytest.MonkeyPatch, error: BaseException
+@pytest.mark.parametrize(
+    ("error", "waits"),
+    [
+        (Interrupted(signal.SIGINT), False),
+        (interrupted_within(), False),
+        (ValueError("no"), True),
+        (KeyboardInterrupt(), True),
+    ],
+    ids=["signal", "within", "error", "interrupt"],
+)
+def test_a_run_that_fails_waits_for_its_threads_and_a_process_that_is_to_end_not_for_ever(
+    monkeypatch: pytest.MonkeyPatch, error: BaseException, waits: bool
 ):
     monkeypatch.setattr(threads, "PATIENCE_SECONDS", 0.01)
-    work = Work()
-    pool = Pool(1, "work")
+    work, pool = Work(), Pool(1, "work")
+    if waits:
+        work.leaving.set()
     with pytest.raises(type(error)):
         leave(pool, work, error)
-    assert not work.ended.is_set()
+    assert work.ended.is_set() == waits
     work.leaving.set()
     pool.shutdown()
-    assert work.ended.is_set()
-
-
-@pytest.mark.parametrize("error", [ValueError("no"), KeyboardInterrupt()], ids=["error", "interrupt"])
-def test_a_run_that_fails_waits_for_its_threads(error: BaseException):
-    work = Work()
-    work.leaving.set()
-    with pytest.raises(type(error)):
-        leave(Pool(1, "work"), work, error)
     assert work.ended.is_set()
 
 

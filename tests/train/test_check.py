@@ -45,10 +45,8 @@ def test_every_reshuffle_passes_with_the_meetings_of_the_formula(
     assert done.records == 2 * 8006
     (again,) = [score for score in done.scores if score.name == "meetings"]
     assert again.expectation == pytest.approx(meetings, rel=0.02)
-
-
-def test_another_seed_is_another_order(store: Path) -> None:
-    assert recshuf.check_loader(store, seed=8).scores != recshuf.check_loader(store).scores
+    if mix > 1:  # another seed is another order; once is enough
+        assert recshuf.check_loader(store, mix=mix, seed=8).scores != done.scores
 
 
 def spoil(monkeypatch: pytest.MonkeyPatch, change: Callable[[Any, int], Any]) -> None:

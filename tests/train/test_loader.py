@@ -129,7 +129,7 @@ def find_loaded(store: FakePiles, order: dict[str, Any]) -> list[list[tuple[int,
     ]
 
 
-@settings(max_examples=examples(120))
+@settings(max_examples=examples(240))
 @given(
     stores(), ORDERS, settings_of_batches(), st.integers(0, 3), st.sampled_from([0, 100, 1 << 20]), st.data()
 )

@@ -1,7 +1,6 @@
 """The loader over real stores: the order and values of gather for every format, in any process."""
 
 import multiprocessing
-import os
 import pickle
 import shutil
 from pathlib import Path
@@ -17,6 +16,7 @@ from recshuf.train import batch_reader as cutting
 from recshuf.train.loader import PileLoader
 from tests.support.effort import mostly_slow
 from tests.support.golden_inputs import make_inputs
+from tests.support.processes.deaths import fork, join
 from tests.support.stores.small_stores import ids_of, write
 
 
@@ -95,20 +95,13 @@ def test_an_iterator_taken_over_a_fork_is_refused(store: Path, monkeypatch: pyte
     monkeypatch.setattr(cutting, "BUNDLE_BYTES", 0)
     running = iter(PileLoader(store, 1))
     next(running)
-    reader, writer = os.pipe()
-    child = os.fork()
-    if not child:
-        try:
-            for _ in running:
-                pass
-        except UsageError as error:
-            os.write(writer, str(error).encode())
-        finally:
-            os._exit(0)
-    os.waitpid(child, 0)
-    os.close(writer)
-    with os.fdopen(reader) as pipe:
-        assert pipe.read() == "this iterator belongs to another process: call iter(loader) in this one"
+
+    def go_on() -> None:
+        said = r"^this iterator belongs to another process: call iter\(loader\) in this one$"
+        with pytest.raises(UsageError, match=said):
+            list(running)
+
+    assert join(fork(go_on)) == 0
     assert sum(1 for _ in running) == 124
 
 

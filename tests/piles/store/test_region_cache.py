@@ -24,6 +24,7 @@ from recshuf.piles.kept.region_cache import RegionCache
 from recshuf.piles.kept.stored import StoredPiles
 from recshuf.piles.set_folder import PileFile
 from recshuf.system.paths import free_bytes
+from tests.support.processes.deaths import fork, join
 from tests.support.small_runs import put_in_place
 from tests.support.stores.small_stores import ids_of, write
 
@@ -113,26 +114,24 @@ def test_threads_and_processes_that_need_a_region_at_once_fetch_it_once(tmp_path
 )  # fmt: skip
 def test_a_kill_leaves_nothing_half(call: str, count: int, tmp_path: Path) -> None:
     open_far(tmp_path)
-    child = os.fork()
-    if child == 0:
-        try:
-            _, file = open_far(tmp_path)
-            module: Any = region_cache.fcntl if call == "flock" else os
-            given, calls = getattr(module, call), iter(range(count, 0, -1))
 
-            def die(*arguments: Any, **named: Any) -> Any:
-                if call == "pwrite" and len(arguments[1]) == SIZE:
-                    given(arguments[0], arguments[1][:700], 0)
-                    os.kill(os.getpid(), signal.SIGKILL)
-                if next(calls, 0) == 1:
-                    os.kill(os.getpid(), signal.SIGKILL)
-                return given(*arguments, **named)
+    def read_and_die() -> None:
+        _, file = open_far(tmp_path)
+        module: Any = region_cache.fcntl if call == "flock" else os
+        given, calls = getattr(module, call), iter(range(count, 0, -1))
 
-            setattr(module, call, die)
-            read(file, 1, 2, 3)
-        finally:
-            os._exit(0)
-    os.waitpid(child, 0)
+        def die(*arguments: Any, **named: Any) -> Any:
+            if call == "pwrite" and len(arguments[1]) == SIZE:
+                given(arguments[0], arguments[1][:700], 0)
+                os.kill(os.getpid(), signal.SIGKILL)
+            if next(calls, 0) == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return given(*arguments, **named)
+
+        setattr(module, call, die)
+        read(file, 1, 2, 3)
+
+    assert join(fork(read_and_die)) == -signal.SIGKILL
     far, file = open_far(tmp_path)
     kept = list_kept(tmp_path)
     read(file, 1, 2, 3)

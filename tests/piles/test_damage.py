@@ -21,18 +21,15 @@ from recshuf.piles.footer import Footer
 from recshuf.piles.kept.stored import StoredPiles
 from recshuf.piles.kept.upkeep import verify_store
 from tests.support.effort import some
-from tests.support.stores.small_stores import write
+from tests.support.stores.small_stores import load_all, write
 
 Rows = list[tuple[int, dict[str, Any]]]
 
 
 def read_all(store: Path) -> Rows:
     """Return every key and record."""
-    with closing(StoredPiles(store)) as piles:
-        regions = [(k, j) for k in range(len(piles.names)) for j in range(piles.info.pile_count)]
-        records = piles.load(regions)
-        assert records is not None
-        return list(zip(records.keys.tolist(), records.batch.to_pylist(), strict=True))
+    records = load_all(store)
+    return list(zip(records.keys.tolist(), records.batch.to_pylist(), strict=True))
 
 
 def make_lines(tmp_path: Path, name: str, text: str = "line", **options: Any) -> Path:

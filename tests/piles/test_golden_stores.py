@@ -18,7 +18,7 @@ import xxhash
 from numpy.random import Philox, SeedSequence
 
 import recshuf
-from recshuf.piles.kept.stored import StoredPiles
+from tests.support.stores.small_stores import load_all
 from tests.support.stores.store_reader import Row, read_footer, read_snapshot, read_store
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "stores-1.zip"
@@ -148,14 +148,13 @@ def test_a_store_is_read_as_the_document_says(
         else:
             stream = "append-000002-000" if row.name == "later.txt" else row.name
             assert row.key == find_key(row, hash_name(stream), 0)
-    with contextlib.closing(StoredPiles(store)) as piles:
-        records = piles.load([(k, j) for k in range(len(piles.names)) for j in range(piles.info.pile_count)])
-        assert records is not None
-        keyed = zip(records.keys.tolist(), records.batch.column("provenance").to_pylist(), strict=True)
-        assert sorted((key, int.from_bytes(origin, "little")) for key, origin in keyed) == [
-            (row.key, row.source << 42 | row.row) for row in rows
-        ]
-        assert [piles.sources[row.source] for row in rows] == [row.name for row in rows]
+    records = load_all(store)
+    keyed = zip(records.keys.tolist(), records.batch.column("provenance").to_pylist(), strict=True)
+    assert sorted((key, int.from_bytes(origin, "little")) for key, origin in keyed) == [
+        (row.key, row.source << 42 | row.row) for row in rows
+    ]
+    sources = recshuf.PileStore(store).sources
+    assert [sources[row.source] for row in rows] == [row.name for row in rows]
     expected = [row.record for row in rows]
     if isinstance(expected[0], bytes) and name != "wide":
         recshuf.gather(store, tmp_path / "out.txt")

@@ -21,6 +21,7 @@ from tests.support.stores.small_stores import (
     append,
     expire,
     list_sets,
+    load_all,
     read_ids,
     read_records,
     write,
@@ -163,10 +164,7 @@ def test_appends_to_one_snapshot_with_a_compaction_between_have_keys_of_their_ow
         append(store, ROWS, time=1)
         recshuf.compact(store, sets=1)
         slower.append(ROWS, time=2)
-    piles = StoredPiles(store)
-    records = piles.load([(k, j) for k in range(len(piles.names)) for j in range(piles.info.pile_count)])
-    piles.close()
-    assert records is not None
+    records = load_all(store)
     assert len(set(records.keys.tolist())) == len(records) == 100
 
 

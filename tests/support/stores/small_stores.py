@@ -1,9 +1,12 @@
 """Small pile stores: written, changed and read by their public names."""
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import recshuf
+from recshuf.piles.kept.stored import StoredPiles
+from recshuf.records.batch import Records
 
 
 def write(store: Path | str, name: str, *data: Any, **options: Any) -> None:
@@ -35,6 +38,14 @@ def read_records(store: Path) -> dict[tuple[str, int], dict[str, Any]]:
             assert key not in found
             found[key] = record
     return found
+
+
+def load_all(store: Path) -> Records:
+    """Return every record as it is stored, with its key and provenance, set by set."""
+    with closing(StoredPiles(store)) as piles:
+        records = piles.load([(k, j) for k in range(len(piles.names)) for j in range(piles.info.pile_count)])
+    assert records is not None
+    return records
 
 
 def read_ids(store: Path, **options: Any) -> list[int]:

@@ -8,31 +8,29 @@ import json
 import pickle
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 import torch
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
 from torch.utils.data._utils import worker as torch_worker
 
 import recshuf
 from recshuf.errors import UsageError
 from recshuf.torch import PileDataLoader, PileDataset
-from tests.support.effort import examples
+from tests.support.effort import some
 from tests.support.objects.object_server import Bucket
 from tests.support.stores.epoch_oracle import Rules, cut_batches, flatten, group_records, run_legs
 from tests.support.stores.fake_piles import FakePiles
 from tests.support.stores.mix_process import list_records, make_dataset
 from tests.support.stores.small_stores import batch_ids, write
-from tests.support.stores.token_documents import PACKINGS, expect, make_store
+from tests.support.stores.token_documents import draw_packing, expect, make_store
 from tests.train.test_mixing import check_case, draw
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more workers than cores
-WORLDS = [1, 2, 3, 6]
 
 
 def start_worker(dataset: PileDataset, number: int, workers: int, iteration: int) -> Iterator[Any]:
@@ -73,47 +71,40 @@ def run_worker_legs(legs: list[tuple[int | None, int, int]], *given: Any, **how:
     return run_legs(legs, *given, read=read, counts=False, **how)
 
 
-@settings(max_examples=examples(240))
-@given(
-    sizes=st.lists(st.integers(0, 60), min_size=1, max_size=3),
-    piles=st.integers(1, 7),
-    lanes=st.sampled_from([1, 2, 6]),
-    share=st.integers(1, 3),
-    epoch=st.integers(0, 2),
-    mix=st.integers(1, 3),
-    legs=st.lists(
-        st.tuples(st.integers(0, 12), st.integers(0, 3), st.sampled_from(WORLDS)),
-        min_size=4,
-        max_size=4,
-    ),
-)
-def test_chains_of_three_resumes_yield_the_epoch(
-    sizes: list[int],
-    piles: int,
-    lanes: int,
-    share: int,
-    epoch: int,
-    mix: int,
-    legs: list[tuple[int, int, int]],
-) -> None:
-    store, batch = FakePiles({"a": sizes, "b": [20]}, piles), 6 * share
+def draw_legs(random: Random, lanes: int, counts: Sequence[int | None]) -> list[tuple[int | None, int, int]]:
+    """Return for each count of batches a number of ranks that fit the lanes, and of workers."""
+    worlds = [world for world in (1, 2, 3, 6) if lanes == 1 or lanes % world == 0]
+    return [(count, random.choice(worlds), random.randint(0, 3)) for count in counts]
+
+
+def test_chains_of_three_resumes_yield_the_epoch() -> None:
+    for seed in some(range(300), 12):
+        check_chain(seed)
+
+
+def check_chain(seed: int) -> None:
+    random = Random(seed)
+    sizes, piles = [random.randint(0, 60) for _ in range(random.randint(1, 3))], random.randint(1, 7)
+    store, batch = FakePiles({"a": sizes, "b": [20]}, piles), 6 * random.randint(1, 3)
+    lanes, epoch, mix = random.choice([1, 2, 6]), random.randint(0, 2), random.randint(1, 3)
     groups = group_records(store.records(), list(store.names), piles, Rules(epoch=epoch, mix=mix))
     expected = cut_batches([[one.id for one in group] for group in groups], batch, 1, lanes, True)
-    assume(expected or lanes == 1)  # else the loader may refuse the lanes
+    if not expected and lanes > 1:
+        return  # the loader may refuse the lanes
     options = {"lanes": lanes, "mix": mix, "columns": ["_id"]}
     found = run_worker_legs(
-        [
-            (None if number == 3 else taken, world if lanes == 1 or lanes % world == 0 else 1, workers)
-            for number, (taken, workers, world) in enumerate(legs)
-        ],
-        lambda world: [
-            PileDataset(store, batch // world, rank=rank, world_size=world, **options)
-            for rank in range(world)
-        ],
+        draw_legs(random, lanes, [*(random.randint(0, 12) for _ in range(3)), None]),
+        lambda world: make_ranks(store, batch, world, options),
         lambda taken: [tuple(one) for one in taken["_id"].tolist()],
         then=lambda dataset: dataset.set_epoch(epoch),
     )
     assert found == [step[0] for step in expected]
+
+
+def make_ranks(store: FakePiles, batch: int, world: int, options: dict[str, Any]) -> list[PileDataset]:
+    return [
+        PileDataset(store, batch // world, rank=rank, world_size=world, **options) for rank in range(world)
+    ]
 
 
 def test_chains_of_resumes_yield_the_batches_of_mixes() -> None:
@@ -186,33 +177,22 @@ def test_ranks_of_torchrun_go_on_with_a_mix(folder: Path) -> None:
 
 
 @pytest.mark.timeout(900)
-@settings(max_examples=examples(120))
-@given(
-    lanes=st.sampled_from([1, 2, 6]),
-    epoch=st.integers(0, 2),
-    packing=PACKINGS,
-    legs=st.lists(
-        st.tuples(st.integers(0, 4), st.integers(0, 3), st.sampled_from([1, 2, 3, 6])), min_size=3, max_size=3
-    ),
-)
-def test_chains_of_resumes_yield_sequences(
-    lanes: int, epoch: int, packing: dict[str, Any], legs: list[tuple[int, int, int]]
-) -> None:
-    store = make_store(sizes=(15, 20, 12), piles=12)
-    options = {"lanes": lanes, "epoch": epoch}
+def test_chains_of_resumes_yield_sequences() -> None:
+    for seed in some(range(120), 12):
+        check_sequences(seed)
+
+
+def check_sequences(seed: int) -> None:
+    random = Random(seed)
+    store, lanes = make_store(sizes=(15, 20, 12), piles=12), random.choice([1, 2, 6])
+    options, packing = {"lanes": lanes, "epoch": random.randint(0, 2)}, draw_packing(random)
     found = run_worker_legs(
-        [
-            (taken, world if lanes == 1 or lanes % world == 0 else 1, workers)
-            for taken, workers, world in legs
-        ],
-        lambda world: [
-            PileDataset(store, 6 // world, rank=rank, world_size=world, **options).packed(**packing)
-            for rank in range(world)
-        ],
+        draw_legs(random, lanes, [random.randint(0, 4) for _ in range(3)]),
+        lambda world: [dataset.packed(**packing) for dataset in make_ranks(store, 6, world, options)],
         lambda batch: list(zip(*(column.tolist() for column in batch.values()), strict=True)),
     )
     shown = 3 if packing.pop("boundaries", False) else 1
-    expected = expect(store, {"epoch": epoch}, lanes, 6, len(found), **packing)
+    expected = expect(store, {"epoch": options["epoch"]}, lanes, 6, len(found), **packing)
     assert found == [list(zip(*columns[:shown], strict=True)) for columns in expected]
 
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 import gc
 import threading
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow.compute as pc
 import pytest
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
 
 from recshuf.errors import PileError, UsageError
 from recshuf.piles.epochs import EpochOrder
@@ -22,7 +21,7 @@ from recshuf.system.buffers import allocate
 from recshuf.train import batch_reader as cutting
 from recshuf.train import loading
 from recshuf.train.loader import PileLoader
-from tests.support.effort import TRIES_ALL, examples
+from tests.support.effort import TRIES_ALL, some
 from tests.support.order_statistics import permutation_chi_square
 from tests.support.stores.epoch_oracle import Record, Rules, cut_batches, group_records, run_legs
 from tests.support.stores.fake_piles import FakePiles
@@ -30,40 +29,31 @@ from tests.support.stores.fake_piles import FakePiles
 if TYPE_CHECKING:
     from recshuf.system.buffers import Allocate
 
-STEPS = st.integers(0, 12)
 IS_EVEN = pc.bit_wise_and(pc.field("id"), 1) == 0
 """Of the number of a record, which its row decides."""
 
 
-@st.composite
-def stores(draw: st.DrawFn) -> FakePiles:
-    """Return a store of a few sets; keys of few bits are often equal."""
-    sizes = st.lists(st.integers(0, 40), min_size=1, max_size=3)
-    sets = draw(st.dictionaries(st.sampled_from(["a", "b", "ü"]), sizes, min_size=1))
-    return FakePiles(sets, draw(st.integers(1, 9)), key_bits=draw(st.sampled_from([3, 40, 64])))
-
-
-ORDERS = st.fixed_dictionaries(
-    {
-        "seed": st.sampled_from([0, 7]),
-        "epoch": st.integers(0, 3),
-        "reshuffle": st.sampled_from(["rotate", "piles", "none"]),
-        "mix": st.integers(1, 4),
-    }
-)
-
-
-@st.composite
-def settings_of_batches(draw: st.DrawFn) -> dict[str, Any]:
-    lanes = draw(st.sampled_from([1, 1, 2, 6]))
-    batch = lanes * draw(st.integers(1, 5)) if lanes > 1 else 6 * draw(st.integers(1, 4))
-    drop_last = draw(st.booleans())
-    limit = draw(st.none() | st.integers(batch if drop_last else 1, 100))
-    keeps_all = draw(st.booleans())
-    return {
-        "lanes": lanes, "batch": batch, "drop_last": drop_last, "limit": limit,
-        "filter": None if keeps_all else IS_EVEN,
-    }  # fmt: skip
+def draw_cases(count: int) -> Iterator[tuple[Random, FakePiles, dict[str, Any], dict[str, Any]]]:
+    """Yield stores of a few sets, orders, and batches; keys of few bits are often equal."""
+    for seed in some(range(count), 12):
+        random = Random(seed)
+        names = random.sample(["a", "b", "ü"], random.randint(1, 3))
+        sets = {name: [random.randint(0, 40) for _ in range(random.randint(1, 3))] for name in names}
+        store = FakePiles(sets, random.randint(1, 9), key_bits=random.choice([3, 40, 64]))
+        order = {
+            "seed": random.choice([0, 7]),
+            "epoch": random.randint(0, 3),
+            "reshuffle": random.choice(["rotate", "piles", "none"]),
+            "mix": random.randint(1, 4),
+        }
+        lanes, drop_last = random.choice([1, 1, 2, 6]), random.random() < 0.5
+        batch = lanes * random.randint(1, 5) if lanes > 1 else 6 * random.randint(1, 4)
+        limit = random.choice([None, random.randint(batch if drop_last else 1, 100)])
+        batches = {"lanes": lanes, "batch": batch, "drop_last": drop_last, "limit": limit}
+        batches["filter"] = random.choice([None, IS_EVEN])
+        least = batch if drop_last else 1
+        if batches["filter"] is None or not store.records() or len(keep(store, batches)) >= least:
+            yield random, store, order, batches  # a filter that leaves no batch is refused
 
 
 def worlds_of(lanes: int) -> list[int]:
@@ -108,14 +98,6 @@ def keep(store: FakePiles, batches: dict[str, Any]) -> list[Record]:
     return [one for one in store.records() if batches["filter"] is None or not one.row % 2]
 
 
-def is_short(store: FakePiles, batches: dict[str, Any]) -> bool:
-    """Return whether a store has fewer records than a global batch; else lanes that yield none are refused."""
-    kept = keep(store, batches)
-    if batches["filter"] is not None and store.records():  # one that leaves no batch is refused
-        assume(len(kept) >= (batches["batch"] if batches["drop_last"] else 1))
-    return len(kept) < batches["batch"]
-
-
 def find_loaded(store: FakePiles, order: dict[str, Any]) -> list[list[tuple[int, int]]]:
     """Return the ids of the records of the groups that were loaded, each of which was once."""
     cells = [cell for load in store.loads for cell in load]
@@ -129,24 +111,17 @@ def find_loaded(store: FakePiles, order: dict[str, Any]) -> list[list[tuple[int,
     ]
 
 
-@settings(max_examples=examples(240))
-@given(
-    stores(), ORDERS, settings_of_batches(), st.integers(0, 3), st.sampled_from([0, 100, 1 << 20]), st.data()
-)
 def test_every_rank_gets_the_batches_of_the_oracle_and_loads_each_of_its_groups_once(
-    store: FakePiles,
-    order: dict[str, Any],
-    batches: dict[str, Any],
-    prefetch: int,
-    bundle_bytes: int,
-    data: st.DataObject,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    world = data.draw(st.sampled_from(worlds_of(batches["lanes"])))
-    expected, has_batch = expect(store, order, batches, world), not is_short(store, batches)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cutting, "BUNDLE_BYTES", bundle_bytes)
+    for random, store, order, batches in draw_cases(300):
+        monkeypatch.setattr(cutting, "BUNDLE_BYTES", random.choice([0, 100, 1 << 20]))
+        world = random.choice(worlds_of(batches["lanes"]))
+        expected = expect(store, order, batches, world)
+        prefetch = random.randint(0, 3)
         for rank, loader in enumerate(make_ranks(store, order, batches, world, prefetch=prefetch)):
-            if has_batch and not expected:
+            # Lanes that yield none are refused, unless the store has fewer records than a global batch.
+            if not expected and len(keep(store, batches)) >= batches["batch"]:
                 named = rf"^lanes={batches['lanes']}: .* {-(-store.pile_count // order['mix'])} groups; give fewer lanes"
                 for use in (len, list):
                     with pytest.raises(UsageError, match=named):
@@ -201,15 +176,18 @@ def test_groups_of_records_that_no_batch_takes_are_not_loaded() -> None:
         store.loads.clear()
 
 
-@settings(max_examples=examples(120))
-@given(stores(), ORDERS, settings_of_batches(), st.lists(STEPS, min_size=3, max_size=3), st.data())
-def test_chains_of_three_resumes_with_other_numbers_of_ranks_yield_the_epoch_and_its_seeds(
-    store: FakePiles, order: dict[str, Any], batches: dict[str, Any], taken: list[int], data: st.DataObject
-) -> None:
+def test_chains_of_three_resumes_with_other_numbers_of_ranks_yield_the_epoch_and_its_seeds() -> None:
+    for case in draw_cases(300):
+        check_chain(*case)
+
+
+def check_chain(random: Random, store: FakePiles, order: dict[str, Any], batches: dict[str, Any]) -> None:
     whole = expect(store, order, batches, 1)
-    assume(is_short(store, batches) or whole)
+    if not whole and len(keep(store, batches)) >= batches["batch"]:
+        return  # lanes that yield none are refused
+    worlds = worlds_of(batches["lanes"])
     delivered = run_legs(
-        [(count, data.draw(st.sampled_from(worlds_of(batches["lanes"])))) for count in (*taken, None)],
+        [(count, random.choice(worlds)) for count in (*(random.randint(0, 12) for _ in range(3)), None)],
         lambda world: make_ranks(
             store,
             order | {"epoch": 0},
@@ -226,9 +204,8 @@ def test_chains_of_three_resumes_with_other_numbers_of_ranks_yield_the_epoch_and
     for (ids,) in whole:
         origins = np.array([source << 42 | row for source, row in ids], np.uint64)
         expected.append([*zip(epoch.draw_seeds(origins).tolist(), ids, strict=True)])
-    if (
-        batches["lanes"] == 1 and not batches["drop_last"]
-    ):  # the padding of the last batch depends on the ranks
+    if batches["lanes"] == 1 and not batches["drop_last"]:
+        # The padding of the last batch depends on the ranks.
         assert delivered[:-1] == expected[:-1]
         assert not whole or delivered[-1][: len(expected[-1])] == expected[-1]
     else:

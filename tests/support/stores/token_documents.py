@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 from itertools import count, islice
+from random import Random
 from typing import Any
 
 import pyarrow as pa
-from hypothesis import strategies as st
 
 from recshuf.train.loader import PileLoader
 from recshuf.train.packing import PackedLoader
@@ -40,20 +40,15 @@ TOKENS_OF = {"tokens": tokens_of, "large": tokens_of, "pairs": lambda source, ro
 """Tokens of a document in each column."""
 
 
-PACKINGS = st.fixed_dictionaries(
-    {"tokens": st.integers(1, 8), "column": st.sampled_from(sorted(TOKENS_OF))},
-    optional={"eos": st.integers(0, 9), "boundaries": st.just(True)},
-) | st.fixed_dictionaries(
-    {
-        "tokens": st.integers(1, 12),
-        "column": st.sampled_from(sorted(TOKENS_OF)),
-        "documents": st.just("whole"),
-        "boundaries": st.booleans(),
-        "pad": st.integers(0, 9),
-    },
-    optional={"eos": st.integers(0, 9)},
-)
-"""Arguments of `packed` for these stores."""
+def draw_packing(random: Random) -> dict[str, Any]:
+    """Return arguments of `packed` for these stores."""
+    packing: dict[str, Any] = {"tokens": random.randint(1, 8), "column": random.choice(sorted(TOKENS_OF))}
+    if random.random() < 0.5:
+        packing |= {"tokens": random.randint(1, 12), "documents": "whole", "pad": random.randint(0, 9)}
+        packing["boundaries"] = random.random() < 0.5
+    elif random.random() < 0.5:
+        packing["boundaries"] = True
+    return packing | ({"eos": random.randint(0, 9)} if random.random() < 0.5 else {})
 
 
 def read_documents(

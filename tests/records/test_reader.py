@@ -3,11 +3,10 @@
 import threading
 from collections.abc import Sequence
 from itertools import takewhile
+from random import Random
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from recshuf.errors import Stopped
 from recshuf.interfaces import Joined
@@ -15,7 +14,7 @@ from recshuf.records.arrays import count_bytes
 from recshuf.records.batch import RowCounter, concat_batches
 from recshuf.records.keys import RowRange
 from recshuf.records.reader import InputPart, InputReader, ReadingPlan, group_inputs, whole_inputs
-from tests.support.effort import examples
+from tests.support.effort import some
 from tests.support.formats.fake_source import FakeSource
 
 BLOCK = 1 << 20
@@ -69,38 +68,29 @@ class Reading:
 
 @pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.parametrize("kind", [FakeSource, JoiningSource])
-@settings(max_examples=examples(200))
-@given(
-    counts=st.lists(st.integers(0, 60), min_size=1, max_size=30)
-    | st.lists(st.integers(0, 9), min_size=40, max_size=80),
-    batch_rows=st.integers(1, 9),
-    block_bytes=st.integers(1, 4000),
-    counted=st.booleans(),
-)
 def test_every_row_is_visited_once_before_its_input_is_finished_with_those_that_follow_it(
-    kind: type[FakeSource],
-    workers: int,
-    counts: list[int],
-    batch_rows: int,
-    block_bytes: int,
-    *,
-    counted: bool,
+    kind: type[FakeSource], workers: int
 ):
-    rows = [[b"%d %d" % (index, row) for row in range(count)] for index, count in enumerate(counts)]
-    source = kind(rows, fragment_rows=3 * batch_rows, batch_rows=batch_rows, counted=counted)
-    reading, visited = Reading(source, workers, block_bytes=block_bytes), []
-    for (ranges, records), size in zip(reading.groups, reading.sizes, strict=True):
-        if kind is FakeSource and (len(ranges) > 1 or len(records) > batch_rows):
-            assert size <= block_bytes  # of several batches
-        inputs = [one.input_index for one in ranges]
-        assert inputs == sorted(set(inputs))
-        whole = [(index, row) for index in range(inputs[0], inputs[-1] + 1) for row in range(counts[index])]
-        found = [*records]
-        assert found == whole[whole.index(found[0]) :][: len(found)] if found else not whole
-        visited += records.items()
-    expected = {(index, row): one for index, ones in enumerate(rows) for row, one in enumerate(ones)}
-    assert sorted(visited) == [*expected.items()]
-    assert sorted(reading.finished) == list(enumerate(counts))
+    for seed in some(range(240), 12):
+        random = Random(seed)
+        most, inputs = random.choice([(60, random.randint(1, 30)), (9, random.randint(40, 80))])
+        counts = [random.randint(0, most) for _ in range(inputs)]
+        rows = [[b"%d %d" % (index, row) for row in range(count)] for index, count in enumerate(counts)]
+        size, block_bytes = random.randint(1, 9), random.randint(1, 4000)
+        source = kind(rows, fragment_rows=3 * size, batch_rows=size, counted=random.random() < 0.5)
+        reading, visited = Reading(source, workers, block_bytes=block_bytes), []
+        for (ranges, records), byte_count in zip(reading.groups, reading.sizes, strict=True):
+            if kind is FakeSource and (len(ranges) > 1 or len(records) > size):
+                assert byte_count <= block_bytes  # of several batches
+            indices = [one.input_index for one in ranges]
+            assert indices == sorted(set(indices))
+            whole = [(k, row) for k in range(indices[0], indices[-1] + 1) for row in range(counts[k])]
+            found = [*records]
+            assert found == whole[whole.index(found[0]) :][: len(found)] if found else not whole
+            visited += records.items()
+        expected = {(index, row): one for index, ones in enumerate(rows) for row, one in enumerate(ones)}
+        assert sorted(visited) == [*expected.items()]
+        assert sorted(reading.finished) == list(enumerate(counts))
 
 
 def test_inputs_that_nothing_can_be_joined_with_are_visited_with_those_that_follow():

@@ -5,6 +5,7 @@ import platform
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -97,28 +98,24 @@ NEW_GROUP = "memory.max", "memory.current", "file_mapped", ""
 OLD_GROUP = "memory.limit_in_bytes", "memory.usage_in_bytes", "mapped_file", "total_"
 
 
-@pytest.mark.parametrize(
-    ("names", "limits", "mapped", "left"),
-    [
-        (NEW_GROUP, (100, 70), 0, 50),
-        (NEW_GROUP, (100, "max"), 0, 80),
-        (NEW_GROUP, (10, 70), 0, 0),
-        (OLD_GROUP, (90, 100), 0, 70),
-        (OLD_GROUP, (1 << 48, 100), 0, 80),
-        (NEW_GROUP, (100, 70), 1, 46),
-        (OLD_GROUP, (90, 100), 30, 70 - 16),
-    ],
-)
+CGROUPS: list[tuple[tuple[str, str, str, str], tuple[int | str, ...], int, int]] = [
+    (NEW_GROUP, (100, 70), 0, 50),
+    (NEW_GROUP, (100, "max"), 0, 80),
+    (NEW_GROUP, (10, 70), 0, 0),
+    (OLD_GROUP, (90, 100), 0, 70),
+    (OLD_GROUP, (1 << 48, 100), 0, 80),
+    (NEW_GROUP, (100, 70), 1, 46),
+    (OLD_GROUP, (90, 100), 30, 70 - 16),
+]
+"""Names of files, limits of a group and the one around it, MB of code, and what is left."""
+
+
+@pytest.mark.parametrize(("names", "limits", "mapped", "left"), CGROUPS)
 def test_the_page_cache_of_a_group_of_processes_is_available_but_for_code(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    names: tuple[str, str, str, str],
-    limits: tuple[int | str, ...],
-    mapped: int,
-    left: int,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: Any, limits: Any, mapped: int, left: int
 ) -> None:
     """A container that has read files is charged for them, as long as nobody needs the memory."""
-    is_new = names[0] == "memory.max"
+    is_new = names is NEW_GROUP
     root = tmp_path / "sys/fs/cgroup" / ("" if is_new else "memory")
     for folder, limit in zip((root / "user" / "job", root / "user"), limits, strict=True):
         folder.mkdir(parents=True, exist_ok=True)
@@ -129,13 +126,9 @@ def test_the_page_cache_of_a_group_of_processes_is_available_but_for_code(
             f"{names[3]}{names[2]} {mapped * MB}\n"
         )
     (tmp_path / "proc/self").mkdir(parents=True)
-    (tmp_path / "proc/self/cgroup").write_text(
-        "5:cpu:/other\n" + ("0::/" if is_new else "4:cpuset,memory:/") + "user/job\n"
-    )
-    monkeypatch.setattr(
-        memory, "Path", lambda name: tmp_path / name.lstrip("/") if "cgroup" in name else Path(name)
-    )
-    monkeypatch.setattr(
-        memory, "_cgroup_headrooms", memory._cgroup_headrooms.__wrapped__
-    )  # the tests ask once
+    own = "0::/" if is_new else "4:cpuset,memory:/"
+    (tmp_path / "proc/self/cgroup").write_text(f"5:cpu:/other\n{own}user/job\n")
+    monkeypatch.setattr(memory, "Path", lambda name: tmp_path / name[1:] if "cgroup" in name else Path(name))
+    # The tests ask once.
+    monkeypatch.setattr(memory, "_cgroup_headrooms", memory._cgroup_headrooms.__wrapped__)
     assert memory.available_bytes() == left * MB

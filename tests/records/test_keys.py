@@ -16,7 +16,7 @@ from recshuf.records.keys import (
     sort_by_words,
 )
 from tests.support.effort import examples
-from tests.support.order_statistics import battery, permutation_chi_square
+from tests.support.order_statistics import battery
 
 SEEDS = st.integers(0, MAX_SEED)
 KEYS = st.lists(st.integers(0, 2**64 - 1) | st.integers(0, 3), max_size=60).map(
@@ -113,13 +113,3 @@ def test_the_order_is_uniform_in_the_large(seed: int) -> None:
     sizes = [20_000, 1, 50_000, 29_999]
     scores = battery(order_of(seed, sizes), sizes)
     assert {name: score for name, score in scores.items() if abs(score) > 6} == {}
-
-
-@pytest.mark.parametrize(
-    "row_counts", [[1, 2, 1], *(pytest.param(one, marks=pytest.mark.slow) for one in ([4], [2, 2], [2, 3]))]
-)
-def test_all_orders_are_equally_likely(row_counts: list[int]) -> None:
-    drawn = np.stack(
-        [order_of(seed, row_counts) for seed in range(100 * 24 if sum(row_counts) == 4 else 6000)]
-    )
-    assert permutation_chi_square(drawn)[1] > 1e-6

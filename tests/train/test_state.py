@@ -153,6 +153,12 @@ def test_loaders_of_other_batches_have_other_states(kind: str) -> None:
                 other.load_state_dict(state)
 
 
+def test_a_state_tells_weights_of_tokens_that_differ_by_little() -> None:
+    loader, other = (make_loader("mix", weight_by="tokens", weights=(1.0, two)) for two in (2.0, 2.001))
+    with pytest.raises(UsageError, match=r"^load_state_dict: 'stores' is "):
+        other.load_state_dict(loader.state_dict())
+
+
 def test_records_and_sequences_have_other_states() -> None:
     plain, packed = make_loader("piles"), make_loader("packed")
     assert packed.state_dict() == plain.state_dict() | {"tokens": 4, "column": "tokens"}

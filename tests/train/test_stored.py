@@ -3,6 +3,7 @@
 import multiprocessing
 import pickle
 import shutil
+from itertools import chain
 from pathlib import Path
 
 import pyarrow as pa
@@ -103,6 +104,20 @@ def test_an_iterator_taken_over_a_fork_is_refused(store: Path, monkeypatch: pyte
 
     assert join(fork(go_on)) == 0
     assert sum(1 for _ in running) == 124
+
+
+@pytest.mark.parametrize("lanes", [4, 6, 7])
+def test_what_is_written_to_a_batch_is_not_seen_in_one_that_repeats_its_records(
+    store: Path, lanes: int
+) -> None:
+    """As the last one does."""
+    loader = PileLoader(store, lanes, lanes=lanes, epoch=1, drop_last=False)
+    expected, found = [batch["id"].tolist() for batch in loader], []
+    assert sum(map(len, expected)) > len(set(chain.from_iterable(expected))) == 125
+    for batch in loader:
+        found.append(batch["id"].tolist())
+        batch["id"][:] = -1
+    assert found == expected
 
 
 def test_a_pickled_loader_opens_the_same_store_in_any_folder(

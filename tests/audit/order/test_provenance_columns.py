@@ -47,6 +47,7 @@ REFUSED: list[tuple[str, dict[str, list[Any]]]] = [
     ("must hold file names and row numbers", {"source_file": [1], "source_row": [1]}),
     ("must hold file names and row numbers", {"source_file": ["a"], "source_row": ["1"]}),
     ("must hold file names and row numbers", {"source_file": ["a", None], "source_row": [1, 2]}),
+    ("must hold file names and row numbers", {"source_file": ["a", "b"], "source_row": [1, None]}),
     ("a value that is not a row number", {"source_file": ["a"], "source_row": [-1]}),
     ("a value that is not a row number", {"source_file": ["a"], "source_row": [1 << 42]}),
     ("row 7 of a is there more than once", {"source_file": ["a", "b", "a"], "source_row": [7, 7, 7]}),

@@ -330,6 +330,39 @@ def test_schemas_that_differ_are_named(tmp_path: Path):
         report = compare_tables(tmp_path, pa.table({"a": ["x"], "b": [1]}), other)
         assert (report.is_equal, report.are_compared) == (False, False)
         assert any(words in one for one in report.differences)
+    inner = [pa.field("x", pa.int64(), metadata={"unit": unit}) for unit in ("m", "km")]
+    tables = [pa.table({"a": pa.nulls(1, pa.list_(pa.struct([one])))}) for one in inner]
+    assert "'a.element.x', key 'unit', is" in compare_tables(tmp_path, *tables).differences[0]
+
+
+ENTRIES = pa.list_(pa.struct([("key", pa.string()), ("value", pa.int64())]))
+PAIRS: list[tuple[pa.DataType, pa.DataType, bool]] = [
+    (pa.decimal128(10, 2), pa.decimal128(10, 1), False),
+    (pa.decimal128(10, 2), pa.decimal256(40, 2), True),
+    (pa.timestamp("us"), pa.timestamp("us", "UTC"), False),
+    (pa.uint64(), pa.int64(), False),
+    (pa.uint32(), pa.int64(), True),
+    (pa.bool_(), pa.int64(), False),
+    (pa.date32(), pa.int32(), False),
+    (pa.time32("s"), pa.int32(), False),
+    (pa.duration("s"), pa.int64(), False),
+    (pa.null(), pa.int64(), True),
+    (pa.binary(), pa.string(), True),
+    (pa.map_(pa.string(), pa.int64()), ENTRIES, True),
+    (pa.map_(pa.string(), pa.int64()), pa.list_(pa.string()), False),
+    (pa.map_(pa.string(), pa.int64()), pa.map_(pa.string(), pa.string()), False),
+]
+
+
+def test_types_whose_values_mean_the_same_are_compared_between_formats_and_others_named(tmp_path: Path):
+    for left, right, is_same in PAIRS:
+        given = pa.table({"a": pa.nulls(1, left)})
+        with pa.ipc.new_file(tmp_path / "in.arrow", given.schema) as writer:
+            writer.write_table(given)
+        pq.write_table(pa.table({"a": pa.nulls(1, right)}), tmp_path / "out.parquet")
+        report = recshuf.verify(tmp_path / "in.arrow", tmp_path / "out.parquet")
+        assert (report.is_equal, report.are_compared) == (is_same, is_same), (left, right)
+        assert is_same or "in the inputs and " in report.differences[0]
 
 
 def test_a_record_of_another_type_is_named(tmp_path: Path):

@@ -83,6 +83,7 @@ def test_regions_are_fetched_once_and_those_used_least_recently_go(tmp_path: Pat
     read(again, *range(16))
     assert not other.asked
     read(again, 0, 3)
+    (tmp_path / "cache" / "recshuf-regions" / "parts" / "dead").write_bytes(b"of a process that died")
     read(again, 100)
     kept = list_kept(tmp_path)
     assert {0, 3, 100} <= set(kept)
@@ -90,6 +91,9 @@ def test_regions_are_fetched_once_and_those_used_least_recently_go(tmp_path: Pat
     assert 1 not in kept
     read(again, *range(200, 240))
     assert len(list_kept(tmp_path)) <= 16
+    _, small = open_far(tmp_path / "small", SIZE - 1)
+    read(small, 1)
+    assert list_kept(tmp_path / "small") == []
 
 
 def test_threads_and_processes_that_need_a_region_at_once_fetch_it_once(tmp_path: Path) -> None:
@@ -106,6 +110,24 @@ def test_threads_and_processes_that_need_a_region_at_once_fetch_it_once(tmp_path
     asked = Counter(offset for far, _ in files for offset in far.asked)
     assert asked == {region * SIZE: 1 for region in range(8)}
     assert list_kept(tmp_path) == list(range(8))
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_child_that_is_forked_does_not_wait_for_a_thread_of_its_parent(tmp_path: Path) -> None:
+    parent, begun, may_end = os.getpid(), threading.Event(), threading.Event()
+
+    def wait_in_parent() -> None:
+        if os.getpid() == parent:
+            begun.set()
+            assert may_end.wait(60)
+
+    _, file = open_far(tmp_path, on_read=wait_in_parent)
+    file.expect([(SIZE, SIZE)])
+    assert begun.wait(60)
+    child = fork(lambda: read(file, 1, 2))
+    may_end.set()
+    assert join(child, 60) == 0
+    assert list_kept(tmp_path) == [1, 2]
 
 
 @pytest.mark.parametrize(
@@ -165,6 +187,9 @@ def test_reading_goes_on_when_nothing_can_be_kept(
 def test_no_more_of_a_region_than_a_piece_is_in_memory_while_it_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Of which a write may take a part."""
+    whole = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda file, content, at: whole(file, content[:70], at))
     monkeypatch.setattr(region_cache, "_PIECE_BYTES", 300)
     far, file = open_far(tmp_path)
     read(file, 1)

@@ -14,7 +14,7 @@ from recshuf.audit.verify.record_sets import (
     open_record_set,
     options_of_output,
 )
-from recshuf.audit.verify.type_classes import find_difference, find_exact_difference
+from recshuf.audit.verify.type_classes import fill_types, find_difference, find_exact_difference
 from recshuf.errors import InputError, UsageError
 from recshuf.formats import detect_format, keeps_records, load_format, name_written, open_source
 from recshuf.formats.csv import suffix_delimiter
@@ -223,6 +223,9 @@ class Comparison:
             after = output.list_compared(after)
             has_names = inputs.traits.has_columns and output.traits.has_columns
             difference = find_difference(before, after, has_names=has_names)
+            if difference is None:
+                inputs.filled = fill_types(before, after, has_names=has_names)
+                output.filled = fill_types(after, before, has_names=has_names)
         else:
             headers = [each.find_header() for each in (inputs, output)]
             if all(headers) and headers[0] != headers[1]:

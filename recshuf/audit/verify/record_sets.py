@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, TypeVar
@@ -14,6 +14,7 @@ from recshuf.formats import keeps_records, load_format, open_source
 from recshuf.output.manifest import Manifest, manifest_path
 from recshuf.output.objects.place import read_object_manifest
 from recshuf.piles.kept.stored import is_store
+from recshuf.records.conforming import conform
 from recshuf.records.hashing import hash_rows
 from recshuf.storage import is_url
 from recshuf.storage.reading import InputLister
@@ -60,6 +61,8 @@ class RecordSet:
     """Whether the first records are to tell the schema, if no file states it and the decoder can infer it from them."""
     is_from_prefix: bool = False
     """Whether the decoder has its schema from the first records, which others may not fit."""
+    filled: dict[str, pa.DataType] = field(default_factory=dict)
+    """Types for columns, or parts of them, that hold no values, as the other set has them, by name."""
     is_from_program: bool = False
     """Whether a program made the records: their types are those of Arrow, of which an output may lack some."""
 
@@ -99,8 +102,11 @@ class RecordSet:
         """Return the hash of each record of a native batch, shape ``(n, 2)``."""
         if self.decoder is None:
             return hash_rows(self._choose(batch), key)
-        table = self.decode(batch, input_index, first_row)
-        return hash_rows(self._choose(table), key, is_converted=True, nan_as_null=self.nan_as_null)
+        table = self._choose(self.decode(batch, input_index, first_row))
+        for name, kind in self.filled.items():
+            place = table.schema.get_field_index(name)
+            table = table.set_column(place, name, conform(table.column(place), kind))
+        return hash_rows(table, key, is_converted=True, nan_as_null=self.nan_as_null)
 
     def seems_to_have(self, names: tuple[str, str], max_record_bytes: int) -> bool:
         """Tell whether the first native record has fields of these names that could be removed."""

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from recshuf.errors import ConversionError
-from recshuf.records.arrays import is_any_list, is_bytes, storage_of
+from recshuf.records.arrays import is_any_list, is_bytes, is_contiguous_list, storage_of
+from recshuf.records.conforming import with_value_field
 from recshuf.records.hashing import sorted_fields
 
 if TYPE_CHECKING:
@@ -110,6 +111,47 @@ def _compare_types(left: pa.DataType, right: pa.DataType, path: str) -> str | No
     if nested or _name_class(left, path) != _name_class(right, path):
         return f"field {path!r} is {left} in the inputs and {right} in the output"
     return None
+
+
+def fill_types(mine: pa.Schema, theirs: pa.Schema, *, has_names: bool) -> dict[str, pa.DataType]:
+    """Return the types of columns of `mine` that hold no values, or parts without values, as `theirs` has them, by name.
+
+    A null is hashed as the words of its type, so both sides need one. For `has_names` see `find_difference`.
+    """
+    if not has_names and len(mine) == len(theirs) == 1:
+        theirs = pa.schema([theirs.field(0).with_name(mine.names[0])])
+    filled = {}
+    for field in mine:
+        place = theirs.get_field_index(field.name)
+        kind = field.type if place < 0 else _fill_type(field.type, theirs.field(place).type)
+        if kind != field.type:
+            filled[field.name] = kind
+    return filled
+
+
+def _fill_type(mine: pa.DataType, theirs: pa.DataType) -> pa.DataType:
+    theirs = storage_of(theirs)
+    if pt.is_null(mine):
+        return theirs
+    if pt.is_struct(mine) and pt.is_struct(theirs):
+        places = [theirs.get_field_index(field.name) for field in mine]
+        return pa.struct(
+            [
+                field if place < 0 else field.with_type(_fill_type(field.type, theirs.field(place).type))
+                for field, place in zip(mine, places, strict=True)
+            ]
+        )
+    if pt.is_map(mine) and pt.is_map(theirs):
+        key, item = mine.key_field, mine.item_field
+        return pa.map_(
+            key.with_type(_fill_type(key.type, theirs.key_type)),
+            item.with_type(_fill_type(item.type, theirs.item_type)),
+            mine.keys_sorted,
+        )
+    if is_contiguous_list(mine) and is_any_list(theirs):
+        value = mine.value_field
+        return with_value_field(mine, value.with_type(_fill_type(value.type, theirs.value_type)))
+    return mine
 
 
 def _item_types(kind: pa.DataType) -> list[pa.DataType]:

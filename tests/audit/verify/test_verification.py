@@ -346,20 +346,25 @@ PAIRS: list[tuple[pa.DataType, pa.DataType, bool]] = [
     (pa.date32(), pa.int32(), False),
     (pa.time32("s"), pa.int32(), False),
     (pa.duration("s"), pa.int64(), False),
-    (pa.null(), pa.int64(), True),
+    *((pa.null(), kind, True) for kind in (pa.int64(), pa.string(), pa.timestamp("us"), ENTRIES, pa.struct({"x": pa.int8()}))),
+    (pa.string(), pa.null(), True),
     (pa.binary(), pa.string(), True),
     (pa.map_(pa.string(), pa.int64()), ENTRIES, True),
     (pa.map_(pa.string(), pa.int64()), pa.list_(pa.string()), False),
     (pa.map_(pa.string(), pa.int64()), pa.map_(pa.string(), pa.string()), False),
-]
+    (pa.map_(pa.string(), pa.null()), pa.map_(pa.string(), pa.string()), True),
+]  # fmt: skip
 
 
 def test_types_whose_values_mean_the_same_are_compared_between_formats_and_others_named(tmp_path: Path):
     for left, right, is_same in PAIRS:
-        given = pa.table({"a": pa.nulls(1, left)})
+        given, made = (
+            pa.table({"a": pa.nulls(1, kind), "b": pa.array([[None]], pa.list_(kind)), "n": [1]})
+            for kind in (left, right)
+        )
         with pa.ipc.new_file(tmp_path / "in.arrow", given.schema) as writer:
             writer.write_table(given)
-        pq.write_table(pa.table({"a": pa.nulls(1, right)}), tmp_path / "out.parquet")
+        pq.write_table(made, tmp_path / "out.parquet")
         report = recshuf.verify(tmp_path / "in.arrow", tmp_path / "out.parquet")
         assert (report.is_equal, report.are_compared) == (is_same, is_same), (left, right)
         assert is_same or "in the inputs and " in report.differences[0]

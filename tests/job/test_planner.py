@@ -245,6 +245,17 @@ def test_an_impossible_limit_names_both_numbers_and_the_option():
 # Shards
 
 
+def test_millions_of_shards_are_refused() -> None:
+    inputs = [InputSize(1_000_002, 1_000_002, 1_000_002)]
+    for name, remedy in (
+        ("shard_bytes", "give more, with a unit, such as 512MB"),
+        ("shard_records", "give more"),
+    ):
+        said = rf"^--{name.replace('_', '-')} 1: makes 1,00\d,\d\d\d shards, and 1,000,000 .*; {remedy}$"
+        with pytest.raises(UsageError, match=said):
+            make_plan(inputs, Limits(256 * MB, 2, GB), COSTS, Cut(**{name: 1}))
+
+
 @settings(max_examples=examples(300))
 @given(cut=cuts, count=st.integers(0, 10**6), output_bytes=st.integers(0, 10**6))
 def test_bounds_cover_every_record_once(cut: Cut, count: int, output_bytes: int):

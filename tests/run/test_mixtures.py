@@ -16,8 +16,7 @@ from recshuf.errors import RecshufWarning, UsageError
 from recshuf.records.keys import draw_keys, stream_of
 from tests.support.effort import mostly_slow
 from tests.support.numbered_files import FORMATS, SUFFIXES, make_inputs, read_ids, write_lines
-from tests.support.processes.killed_runs import run, run_and_die
-from tests.support.small_runs import change_plans, forge_keys, read_files, spill
+from tests.support.small_runs import change_plans, forge_keys
 
 COUNTS = (60, 40, 20)
 SAMPLE, COPY = stream_of("sample"), stream_of("copy")
@@ -178,23 +177,6 @@ def test_whole_copies_of_a_stream_are_taken_and_many_copies_are_told(tmp_path: P
     assert sorted(output.getvalue().split()) == [b"1", b"1", b"2", b"2"]
     with pytest.warns(RecshufWarning, match=r"input0\.txt: each of its records is taken 5 times or more"):
         recshuf.shuffle(path, tmp_path / "out.txt", copies=[5.5])
-
-
-@pytest.mark.parametrize("feature", [{"copies": [2, 3]}, {"copies": ["0.5", 2]}, {"dedup": "record"}])
-def test_a_conversion_of_copies_or_of_first_records_is_resumed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, feature: dict[str, Any]
-):
-    """Finished inputs are read again for their types, each record once."""
-    spill(monkeypatch)
-    inputs = make_inputs(tmp_path / "in", "jsonl", [30, 20])
-    if "dedup" in feature:
-        for path in inputs:
-            path.write_bytes(2 * path.read_bytes())
-    options = feature | {"to": "parquet"}
-    run(inputs, tmp_path / "whole", **options)
-    run_and_die(1, inputs, tmp_path / "out", **options)
-    run(inputs, tmp_path / "out", resume=True, **options)
-    assert read_files(tmp_path / "out") == read_files(tmp_path / "whole")
 
 
 def test_a_share_of_the_records_is_a_sample_of_exact_size(tmp_path: Path):

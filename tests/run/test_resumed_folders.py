@@ -103,10 +103,11 @@ def test_all_folders_to_delete_are_named(tmp_path: Path, inputs: list[Path]):
     for number, name in enumerate(("t1", "t2")):
         run_and_die(1, inputs, tmp_path / "out", temp_dir=tmp_path / name, resume=number > 0)
     folders = [*(tmp_path / "t1").iterdir(), *(tmp_path / "t2").iterdir()]
-    removal = f"delete that folder and {folders[0]} and {folders[1]}"
+    removal, before = f"delete that folder and {folders[0]} and {folders[1]}", read_files(tmp_path)
     with pytest.raises(OutputError, match="finished parts: 2; ") as refused:
         run(inputs, tmp_path / "out")
     assert str(refused.value).endswith(f", or {removal} to start anew")
+    assert read_files(tmp_path) == before
     with pytest.raises(UsageError, match="give it as before, or start anew\n") as other:
         run(inputs, tmp_path / "out", shards=4, resume=True)
     assert other.value.__notes__ == [
@@ -114,38 +115,27 @@ def test_all_folders_to_delete_are_named(tmp_path: Path, inputs: list[Path]):
     ]
 
 
-# What is compared first
-
-
-@pytest.mark.parametrize("options", [{"to": "parquet"}, {"format": "hdf5"}])
-def test_another_format_is_named_before_what_follows_from_it(
-    tmp_path: Path, inputs: list[Path], options: dict[str, str]
-):
-    """Not the libraries and defaults of the other format, nor that the inputs are not in it."""
-    run_and_die(1, inputs, tmp_path / "out")
-    for path in inputs:
-        path.write_bytes(b'a,b\n"c')
-    ((name, given),) = options.items()
-    with pytest.raises(UsageError, match=f"the {name} was text in the unfinished run and is {given}; "):
-        run(inputs, tmp_path / "out", resume=True, **options)
-
-
 @pytest.mark.parametrize(
-    ("options", "named"),
+    ("kind", "was", "now", "named"),
     [
-        ({"columns": "no such column"}, r"columns was \['id'\] .* is \['no such column'\]"),
-        ({}, r"columns was \['id'\] .* is not given"),
-        ({"columns": "id", "datasets": "x"}, r"datasets was not given .* is \['x'\]"),
+        ("text", {}, {"to": "parquet"}, "to was text .* is parquet"),
+        ("text", {}, {"format": "hdf5"}, "format was text .* is hdf5"),
+        ("parquet", {"columns": "id"}, {"columns": "none"}, r"columns was \['id'\] .* is \['none'\]"),
+        ("parquet", {"columns": "id"}, {}, r"columns was \['id'\] .* is not given"),
+        ("parquet", {"columns": "id"}, {"columns": "id", "datasets": "x"}, r"datasets was not given .* is \['x'\]"),
     ],
-)
-def test_an_option_that_differs_is_named_before_what_is_wrong_with_it(
-    tmp_path: Path, options: dict[str, str], named: str
+)  # fmt: skip
+def test_what_differs_is_named_before_what_is_wrong_with_it_or_follows_from_it(
+    tmp_path: Path, kind: str, was: dict[str, str], now: dict[str, str], named: str
 ):
-    """Also where the inputs do not allow it."""
-    inputs = make_inputs(tmp_path / "in", "parquet", COUNTS)
-    run_and_die(1, inputs, tmp_path / "out", columns="id")
+    """Not the libraries and defaults of another format, nor that the inputs are not in it or do not allow an option."""
+    inputs = make_inputs(tmp_path / "in", kind, COUNTS)
+    run_and_die(1, inputs, tmp_path / "out", **was)
+    if kind == "text":
+        for path in inputs:
+            path.write_bytes(b'a,b\n"c')
     with pytest.raises(UsageError, match=f"^resume=True: the {named}; give it as before, or start anew"):
-        run(inputs, tmp_path / "out", resume=True, **options)
+        run(inputs, tmp_path / "out", resume=True, **now)
 
 
 @pytest.mark.parametrize("resume", [False, True])

@@ -89,8 +89,10 @@ def refuse_url(name: str) -> None:
 
 
 def check_name(path: object) -> None:
-    """Refuse a name that no file can have, a URL that has lost a slash, as path objects drop one, and a ~ that nobody replaced."""
+    """Refuse a name that no file has, an empty one, a URL that lost a slash, as path objects drop one, and a ~ that nobody replaced."""
     name = os.fsdecode(path) if isinstance(path, str | os.PathLike) else ""
+    if path == "":
+        raise UsageError("a path is empty; give one")
     if "\0" in name:
         raise UsageError(f"{name!r}: has a NUL, which no name of a file can have; give another one")
     try:

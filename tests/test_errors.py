@@ -65,19 +65,16 @@ def test_reason_and_remedy_are_the_message():
         assert error.reason == message.removesuffix(f"; {error.remedy}")
 
 
-def test_missing_input_is_a_file_not_found_error(tmp_path: Path):
+def test_missing_inputs_and_existing_outputs_are_errors_of_the_system_too(tmp_path: Path):
     for name in ("none.txt", "none.jsonl", "none.parquet", "none.h5", "none/"):
         with pytest.raises(FileNotFoundError, match=r"No such file") as caught:
             recshuf.shuffle(f"{tmp_path}/{name}", tmp_path / "out")
         assert isinstance(caught.value, errors.InputError)
         assert caught.value.errno == 2
-
-
-def test_existing_output_is_a_file_exists_error(tmp_path: Path):
-    (tmp_path / "a.txt").write_text("1\n")
     (tmp_path / "folder").mkdir()
-    (tmp_path / "folder" / "a.txt").touch()
-    for name in ("a.txt", "folder"):
-        with pytest.raises(FileExistsError) as caught:
-            recshuf.shuffle(tmp_path / "a.txt", tmp_path / name)
-        assert isinstance(caught.value, errors.OutputError)
+    for path in (tmp_path / "a.txt", tmp_path / "folder" / "a.txt"):
+        path.write_text("1\n")
+    for output in (tmp_path / "a.txt", tmp_path / "folder"):
+        with pytest.raises(FileExistsError) as exists:
+            recshuf.shuffle(tmp_path / "a.txt", output)
+        assert isinstance(exists.value, errors.OutputError)

@@ -44,23 +44,19 @@ def recshuf_calls() -> list[list[str]]:
     return [words[: words.index(">")] if ">" in words else words for words in calls]
 
 
-def test_there_are_command_lines_to_check():
+def test_command_lines_parse():
     assert len(recshuf_calls()) >= 5
-
-
-@pytest.mark.parametrize("arguments", recshuf_calls(), ids=" ".join)
-def test_command_line_parses(arguments: list[str]):
-    command = commands.commands.get(arguments[0]) if arguments else None
-    if command is not None:
-        arguments = arguments[1:]
-    context = (command or commands.default).make_context("recshuf", list(arguments))
-    words = [word for word in arguments if word.startswith("-")]
-    given = [
-        name
-        for name, value in context.params.items()
-        if value != () and context.get_parameter_source(name).name == "COMMANDLINE"
-    ]
-    assert len(given) == len(words) + bool(context.params.get("inputs"))
+    for arguments in recshuf_calls():
+        command = commands.commands.get(arguments[0]) if arguments else None
+        words = arguments if command is None else arguments[1:]
+        context = (command or commands.default).make_context("recshuf", list(words))
+        given = [
+            name
+            for name, value in context.params.items()
+            if value != () and context.get_parameter_source(name).name == "COMMANDLINE"
+        ]
+        flags = [word for word in words if word.startswith("-")]
+        assert len(given) == len(flags) + bool(context.params.get("inputs")), arguments
 
 
 def list_options(command: click.Command) -> list[click.Parameter]:
@@ -77,13 +73,11 @@ def test_every_option_named_exists():
     assert {"--memory", "--resume", "--verify"} <= named <= known
 
 
-@pytest.mark.parametrize("name", OWN_FORMATS)
-def test_format_table_names_every_format_and_suffix(name: str):
+def test_format_table_names_every_format_and_suffix():
     rows = {line.split("`")[1]: line for line in README.splitlines() if line.startswith("| `")}
-    row = rows[name].replace("as `jsonl`", rows["jsonl"])
-    names = load_format(name).traits
-    for word in (*names.suffixes, *names.compressions):
-        assert word in row
+    for name in OWN_FORMATS:
+        row, names = rows[name].replace("as `jsonl`", rows["jsonl"]), load_format(name).traits
+        assert [word for word in (*names.suffixes, *names.compressions) if word not in row] == [], name
 
 
 def anchors(page: Path) -> set[str]:
@@ -93,12 +87,17 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_lead_somewhere(page: Path):
-    links = re.findall(r"\]\((?!https?://)([^)#]*)(?:#([^)]+))?\)", page.read_text(encoding="utf-8"))
-    targets = [((page.parent / path).resolve() if path else page, anchor) for path, anchor in links]
-    assert [path for path, _ in targets if not path.exists()] == []
-    assert [(path, anchor) for path, anchor in targets if anchor and anchor not in anchors(path)] == []
+def test_links_lead_somewhere():
+    lost = []
+    for page in PAGES:
+        links = re.findall(r"\]\((?!https?://)([^)#]*)(?:#([^)]+))?\)", page.read_text(encoding="utf-8"))
+        targets = [((page.parent / path).resolve() if path else page, anchor) for path, anchor in links]
+        lost += [
+            (page.name, path, anchor)
+            for path, anchor in targets
+            if not path.exists() or (anchor and anchor not in anchors(path))
+        ]
+    assert lost == []
 
 
 def test_architecture_names_files_that_exist():

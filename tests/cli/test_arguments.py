@@ -79,9 +79,6 @@ UNHEARD = ("-", 'check "$1" --column text', 'check "$1" --column text --json')
 
 
 class TestUsage:
-    def test_typo_gets_a_suggestion(self, refuse: Refuse) -> None:
-        refuse("--shrads 3", "error", "No such option", "--shrads", "--shards")
-
     @pytest.mark.parametrize("kind", WRONG)
     def test_refused(self, refuse: Refuse, lines: Path, kind: str) -> None:
         for words in WRONG[kind]:

@@ -18,12 +18,6 @@ from tests.support.processes.command_line import assert_one_line
 
 
 class TestErrors:
-    def test_missing_input(self, call: Run, tmp_path: Path) -> None:
-        result = call(tmp_path / "none\n.txt", "-o", tmp_path / "out.txt")
-        assert result.returncode == 1
-        assert_one_line(result.stderr, "recshuf: error: ", r"none\n.txt")
-        assert list(tmp_path.iterdir()) == []
-
     @pytest.mark.parametrize(
         ("error", "code", "words"),
         [

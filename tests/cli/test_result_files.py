@@ -5,7 +5,9 @@ import os
 import resource
 import shutil
 import sys
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -76,129 +78,141 @@ class TestResults:
         assert not (tmp_path / "out").exists()
 
 
-def test_a_report_never_replaces_an_input(refuse: Refuse) -> None:
-    Path("link").symlink_to("lines.txt")
-    Path("a/b").mkdir(parents=True)
-    shutil.copy("lines.txt", "a/b")
-    for inputs, report in (
-        ("lines.txt", "lines.txt"),
-        (".", "lines.txt"),
-        ("./*", "link"),
-        (".", "a/b/lines.txt"),
-        ("./**/*.txt", "a/b/lines.txt"),
-    ):
-        refuse(f"{inputs} -o new/out.txt --report {report} --overwrite", "among the inputs")
-
-
-@pytest.mark.parametrize("command", ["", "scatter ", "gather "])
-def test_a_report_that_cannot_be_written_names_itself(
-    call: Run, lines: Path, tmp_path: Path, command: str
-) -> None:
-    if command == "gather ":
-        lines = tmp_path / "store"
-        assert call("scatter", "lines.txt", "-o", lines).returncode == 0
-    result = call(*command.split(), lines, "-o", tmp_path / "out", "--report", "/dev/full", "--seed", "1")
-    assert result.returncode == 1
-    assert b"/dev/full: the records are written, but not the report" in result.stderr
-    assert (tmp_path / "out").exists()
-
-
 RESULTS = [
-    "lines.txt -o new.txt --report",
-    "lines.txt -o new/ --html",
-    "lines.txt -o new.txt --plan --report",
-    "verify lines.txt out --report",
-    "check out --against lines.txt --html",
-    "picture out --against lines.txt -o",
-    "scatter lines.txt -o store --report",
+    "lines.txt -o new.txt --report", "lines.txt -o new/ --html", "lines.txt -o new.txt --plan --report", "verify lines.txt out --report",
+    "check out --against lines.txt --html", "picture out --against lines.txt -o", "scatter lines.txt -o new --report",
     "gather store -o new.txt --report",
-]
+]  # fmt: skip
 """Commands that end in the option of a result file."""
+ELSEWHERE = ("lies in the pile store ", "; name another place")
+IN_A_STORE = ("store/new", "store/sets/new", "store/deep/new", "linked/new")
+Lines = Iterator[tuple[str, tuple[str, ...], int]]
+"""Lines that are refused, what is said of each, and the exit code."""
 
 
-@pytest.mark.parametrize("command", RESULTS[:-1])
-def test_no_result_replaces_what_is_read(refuse: Refuse, command: str) -> None:
-    Path("schema.json").write_text('{"text": "string"}')
-    for name in ("lines.txt", "schema.json"):
-        refuse(f"{command} {name} --schema schema.json --overwrite", f"{name} is or lies among the inputs")
+def list_inputs() -> Lines:
+    for inputs, report in (("lines.txt", "lines.txt"), ("in", "in/lines.txt"), ("./in/*", "in/link"), ("in", "in/a/b/lines.txt"), ("./in/**/*.txt", "in/a/b/lines.txt")):  # fmt: skip
+        yield f"{inputs} -o new/out.txt --report {report} --overwrite", ("among the inputs",), 2
+    for command, name in product(RESULTS[:-1], ("lines.txt", "schema.json")):
+        said = f"{name} is or lies among the inputs"
+        yield f"{command} {name} --schema schema.json --overwrite", (said,), 2
 
 
-@pytest.mark.parametrize("command", RESULTS)
-def test_no_result_takes_the_place_of_a_manifest_or_a_folder(call: Run, refuse: Refuse, command: str) -> None:
-    assert call("lines.txt", "-o", "out/").returncode == 0
-    Path("link").symlink_to(".out.recshuf.json")
-    Path("folder").mkdir()
-    option = command.split()[-1]
-    for name in (".out.recshuf.json", "new.txt.recshuf.json", "link", "folder"):
-        said = "is a directory" if name == "folder" else "ends in .recshuf.json, as manifests do"
-        refuse(f"{command} {name} --overwrite", f"{option} {name} {said}; name another file")
+def list_manifests_and_folders() -> Lines:
+    for command, name in product(RESULTS, (".out.recshuf.json", "new.txt.recshuf.json", "manifest", "in")):
+        said = "is a directory" if name == "in" else "ends in .recshuf.json, as manifests do"
+        yield f"{command} {name} --overwrite", (f"{command.split()[-1]} {name} {said}; name another file",), 2
 
 
-@pytest.mark.parametrize(
-    "command",
-    ["lines.txt -o out/ --report", "lines.txt -o link --shards 2 --overwrite --report", *RESULTS[-2:]],
-)
-def test_a_report_does_not_lie_in_the_output_or_its_work_folder(refuse: Refuse, command: str) -> None:
+def list_outputs() -> Lines:
     """A later run would not replace an output that holds a file of its own."""
-    Path("link").symlink_to("out")
-    command = command.replace("-o store", "-o out").replace("new.txt", "out/")
-    for is_there in (False, True):
-        if is_there:
-            Path("out").mkdir()
-        for name in ("out/report", "out/deep/report"):
-            said = f"{command.split()[-1]} {name} is or lies in the output "
-            refuse(f"{command} {name}", said, "name another file")
+    for output in ("new", "empty"):
+        link = "hollow" if output == "empty" else "new/"
+        for command in (f"lines.txt -o {output}/", f"lines.txt -o {link} --shards 2 --overwrite", f"scatter lines.txt -o {output}", f"gather store -o {output}/"):  # fmt: skip
+            for name in (f"{output}/report", f"{output}/deep/report"):
+                said = (f"--report {name} is or lies in the output ", "name another file")
+                yield f"{command} --report {name}", said, 2
     for output in ("new/", "new"):
         said = f"is or lies in the work folder of {output}"
-        refuse(f"lines.txt -o {output} --report .new.recshuf", said)
+        yield f"lines.txt -o {output} --report .new.recshuf", (said,), 2
 
 
-@pytest.mark.parametrize("name", ["store/new", "store/sets/new", "store/deep/new", "link/new"])
-def test_nothing_is_written_into_a_store(call: Run, refuse: Refuse, name: str) -> None:
+def list_stores() -> Lines:
     """Else `store drop` refuses it."""
-    assert call("scatter", "lines.txt", "-o", "store").returncode == 0
-    Path("link").symlink_to("store")
-    said, elsewhere = "lies in the pile store ", "; name another place"
-    for command in (*RESULTS, "picture lines.txt --column text -o"):
-        command = command.replace("-o store", "-o more")
-        refuse(f"{command} {name}", f"{command.split()[-1]} {name} {said}", "; name another file")
-    for command in (
-        "lines.txt",
-        "gather store",
-        "scatter lines.txt",
-        "scatter lines.txt --split a=0.5,b=0.5",
-    ):
-        for slash in ("", "/"):
-            refuse(f"{command} -o {name}{slash}", f"{name}: {said}", elsewhere, code=1)
-    for command in ("lines.txt -o new.jsonl", "scatter lines.txt -o more"):
-        refuse(
-            f"{command} --on-bad-record quarantine:{name}",
-            f"quarantine:{name} {said}",
-            "; name another file",
-        )
-    for command in ("gallery", "demo"):
-        refuse(f"{command} -o {name}", f"{name}: {said}", elsewhere, code=1)
+    for name in IN_A_STORE:
+        for command in (*RESULTS, "picture lines.txt --column text -o"):
+            said = f"{command.split()[-1]} {name} {ELSEWHERE[0]}"
+            yield f"{command} {name}", (said, "; name another file"), 2
+        for command in (
+            "lines.txt",
+            "gather store",
+            "scatter lines.txt",
+            "scatter lines.txt --split a=0.5,b=0.5",
+        ):
+            for slash in ("", "/"):
+                yield f"{command} -o {name}{slash}", (f"{name}: {ELSEWHERE[0]}", ELSEWHERE[1]), 1
+        for command in ("lines.txt -o new.jsonl", "scatter lines.txt -o more"):
+            said = f"quarantine:{name} {ELSEWHERE[0]}"
+            yield f"{command} --on-bad-record quarantine:{name}", (said, "; name another file"), 2
+        for command in ("gallery", "demo"):
+            yield f"{command} -o {name}", (f"{name}: {ELSEWHERE[0]}", ELSEWHERE[1]), 1
     for command in ("lines.txt", "gather store"):
-        refuse(f"{command} -o store/ --overwrite", f"store: {said}", elsewhere, code=1)
-        for folder in ("store", name):
-            refuse(
-                f"{command} -o out/ --temp-dir {folder}", f"--temp-dir {folder}: {said}", elsewhere, code=1
-            )
-    assert call("store", "drop", "store").returncode == 0
+        yield f"{command} -o store/ --overwrite", (f"store: {ELSEWHERE[0]}", ELSEWHERE[1]), 1
+        for folder in ("store", *IN_A_STORE):
+            said = f"--temp-dir {folder}: {ELSEWHERE[0]}"
+            yield f"{command} -o new/ --temp-dir {folder}", (said, ELSEWHERE[1]), 1
 
 
-@pytest.mark.parametrize("command", ["gallery", "demo", "scatter lines.txt"])
-def test_a_folder_of_results_is_local_and_no_stream(refuse: Refuse, command: str) -> None:
-    refuse(f"{command} -o -", "-", "standard output is no folder")
-    refuse(f"{command} -o file:///a", "file:///a", "is a URL")
-    if "scatter" not in command:  # stores may lie in buckets
-        refuse(f"{command} -o s3://bucket/a", "s3://bucket/a", "is a URL")
-        refuse(f"{command} -o .", ".: exists; name a new folder", code=1)
+def list_places() -> Lines:
+    for command in ("gallery", "demo", "scatter lines.txt"):
+        yield f"{command} -o -", ("-", "standard output is no folder"), 2
+        yield f"{command} -o file:///a", ("file:///a", "is a URL"), 2
+        if "scatter" not in command:  # stores may lie in buckets
+            yield f"{command} -o s3://bucket/a", ("s3://bucket/a", "is a URL"), 2
+            yield f"{command} -o .", (".: exists; name a new folder",), 1
+    for command in ("lines.txt -o new.txt", "check lines.txt --column text"):
+        said = "--html -: standard output is not possible here; name a file"
+        yield f"{command} --html -", (said,), 2
 
 
-def test_a_page_is_no_stream(refuse: Refuse) -> None:
-    for command in ("lines.txt -o out.txt", "check lines.txt --column text"):
-        refuse(f"{command} --html -", "--html -: standard output is not possible here; name a file")
+def list_bad_records() -> Lines:
+    said = "quarantine:./bad is also another option's file; name another one"
+    for option in ("--report", "--html", "--schema"):
+        yield f"lines.txt -o new.txt --on-bad-record quarantine:./bad {option} bad", (said,), 2
+        if option != "--html":
+            yield f"scatter lines.txt -o new --on-bad-record quarantine:./bad {option} bad", (said,), 2
+
+
+@pytest.fixture
+def places(call: Run, folder: Path, lines: Path) -> None:
+    """Make inputs, an output with its manifest, a store, and links to them."""
+    assert call("lines.txt", "-o", "out/", "--seed", "1").returncode == 0
+    assert call("scatter", "lines.txt", "-o", "store").returncode == 0
+    Path("in/a/b").mkdir(parents=True)
+    Path("empty").mkdir()
+    Path("schema.json").write_text('{"text": "string"}')
+    for name in ("in", "in/a/b"):
+        shutil.copy("lines.txt", name)
+    for link, target in {"in/link": "lines.txt", "manifest": ".out.recshuf.json", "hollow": "empty", "linked": "store"}.items():  # fmt: skip
+        Path(link).symlink_to(target)
+
+
+@pytest.mark.usefixtures("places")
+@pytest.mark.parametrize(
+    "list_lines",
+    [list_inputs, list_manifests_and_folders, list_outputs, list_stores, list_places, list_bad_records],
+)
+def test_a_result_that_would_do_harm_is_refused(refuse: Refuse, list_lines: Callable[[], Lines]) -> None:
+    for line, words, code in list_lines():
+        refuse(line, *words, code=code)
+
+
+@pytest.mark.usefixtures("places")
+@pytest.mark.parametrize(
+    ("command", "said", "code"),
+    [
+        *((f"{line} old", "old: exists; give --overwrite", 1) for line in (*RESULTS[:-1], "lines.txt -o new.txt --resume --report")),
+        *((f"{line} --on-bad-record quarantine:old", "quarantine:old exists already; name another file, or replace it with --overwrite", 2)
+          for line in ("bad.jsonl -o new.parquet", "scatter bad.jsonl -o new")),
+    ],
+)  # fmt: skip
+def test_a_file_about_a_run_replaces_another_one_only_if_it_may(
+    call: Run, refuse: Refuse, command: str, said: str, code: int
+) -> None:
+    Path("bad.jsonl").write_bytes(b'{"a": 1}\n{"a"\n')
+    Path("old").write_text("old")
+    refuse(command, said, code=code)
+    assert call(*command.split(), "--overwrite").returncode == 0
+    assert Path("old").read_bytes() != b"old"
+
+
+@pytest.mark.usefixtures("places")
+def test_a_report_that_cannot_be_written_names_itself(call: Run) -> None:
+    for number, command in enumerate(("lines.txt", "scatter lines.txt", "gather store")):
+        result = call(*command.split(), "-o", f"new{number}", "--report", "/dev/full", "--seed", "1")
+        assert result.returncode == 1
+        assert b"/dev/full: the records are written, but not the report" in result.stderr
+        assert Path(f"new{number}").exists()
 
 
 @pytest.mark.parametrize("missing", ["PIL", "jinja2"])
@@ -213,14 +227,6 @@ def test_a_page_or_picture_without_its_libraries_is_refused_before_anything_is_r
     if missing == "PIL":
         refuse("picture lines.txt --column text -o page.png", remedy)
     assert os.listdir() == []
-
-
-def test_the_file_of_bad_records_is_no_other_file_of_the_run(refuse: Refuse) -> None:
-    for option in ("--report", "--html", "--schema"):
-        said = "quarantine:./bad is also another option's file; name another one"
-        refuse(f"lines.txt -o out.txt --on-bad-record quarantine:./bad {option} bad", said)
-        if option != "--html":
-            refuse(f"scatter lines.txt -o store --on-bad-record quarantine:./bad {option} bad", said)
 
 
 def test_a_picture_goes_to_standard_output_unless_that_is_a_terminal_or_closed(
@@ -265,43 +271,6 @@ def test_a_pipe_of_the_shell_is_written_to(call: Run, command: str) -> None:
     finally:
         os.close(reader)
         os.close(writer)
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        "lines.txt -o new.txt --report",
-        "lines.txt -o new.txt --html",
-        "lines.txt -o new.txt --resume --report",
-        "lines.txt -o new.txt --plan --report",
-        "scatter lines.txt -o new --report",
-        "verify lines.txt out.txt --report",
-        "check out.txt --against lines.txt --html",
-        "picture out.txt --against lines.txt -o",
-    ],
-)
-def test_a_file_about_a_run_replaces_another_one_only_if_it_may(
-    call: Run, refuse: Refuse, command: str
-) -> None:
-    assert call("lines.txt", "-o", "out.txt", "--seed", "1").returncode == 0
-    Path("old").write_text("old")
-    refuse(f"{command} old", "old: exists; give --overwrite", code=1)
-    assert call(*command.split(), "old", "--overwrite").returncode == 0
-    assert Path("old").read_bytes() != b"old"
-
-
-@pytest.mark.parametrize("command", ["bad.jsonl -o new.parquet", "scatter bad.jsonl -o new"])
-def test_a_file_of_bad_records_replaces_another_one_only_if_it_may(
-    call: Run, refuse: Refuse, command: str
-) -> None:
-    Path("bad.jsonl").write_bytes(b'{"a": 1}\n{"a"\n')
-    command = f"{command} --on-bad-record quarantine:old"
-    Path("old").write_text("old")
-    refuse(
-        command, "quarantine:old exists already; name another file, or replace it with --overwrite", code=2
-    )
-    assert call(*command.split(), "--overwrite").returncode == 0
-    assert Path("old").read_bytes() != b"old"
 
 
 @pytest.mark.parametrize("command", ["lines.txt --seed 1", "gather store"])

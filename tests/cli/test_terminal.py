@@ -1,6 +1,5 @@
 """Progress is drawn on a terminal, and only there; warnings are told everywhere."""
 
-import gzip
 import os
 import pty
 import re
@@ -30,13 +29,13 @@ def read_terminal(process: subprocess.Popen[bytes], master: int) -> str:
 
 
 class TestProgress:
-    def run_on_terminal(self, *arguments: str | Path, has_stdout: bool = False) -> str:
+    def run_on_terminal(self, *arguments: str | Path) -> str:
         master, terminal = pty.openpty()
         environment = os.environ | {"TERM": "xterm", "COLUMNS": "140"}
         process = subprocess.Popen(
             [*COMMAND, *map(str, arguments)],
             stdin=subprocess.DEVNULL,
-            stdout=terminal if has_stdout else subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
             stderr=terminal,
             env=environment,
         )
@@ -50,21 +49,6 @@ class TestProgress:
         shown = self.run_on_terminal(lines, "-o", tmp_path / "out.txt")
         assert all(word in shown for word in ("scatter", "gather", "records", "/s", "\x1b["))
         assert "recshuf: 1,000 records" in shown.splitlines()[-1]
-
-    @pytest.mark.slow
-    @pytest.mark.parametrize(
-        ("compression", "message"),
-        [
-            ("", "the output is compressed (gzip); redirect it, or give --compression none"),
-            ("--to jsonl --compression none", '"text":"line 999"'),
-        ],
-    )
-    def test_compressed_records_are_not_shown(self, compression: str, message: str, tmp_path: Path) -> None:
-        path = tmp_path / "a.txt.gz"
-        path.write_bytes(gzip.compress("".join(f"line {number}\n" for number in range(1000)).encode()))
-        shown = self.run_on_terminal(path, *compression.split(), has_stdout=True)
-        assert message in shown
-        assert ("standard output is a terminal" in shown) == ("none" not in compression)
 
     @pytest.mark.parametrize(("width", "is_wide"), [(40, False), (20, False), (120, True)])
     def test_a_narrow_terminal_keeps_the_percentage(

@@ -15,9 +15,8 @@ from tests.support.processes.command_line import COMMAND, DEADLINE, assert_one_l
 pytestmark = pytest.mark.usefixtures("folder")
 
 
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
+MISTAKES: dict[str, list[tuple[str | tuple[str, ...], list[str]]]] = {
+    "commands": [
         ("verfy a -o b", ["verfy", "did you mean: recshuf verify?"]),
         ("chekc a -o b", ["chekc", "did you mean: recshuf check?"]),
         ("Verify a -o b", ["Verify", "did you mean: recshuf verify?"]),
@@ -26,6 +25,8 @@ pytestmark = pytest.mark.usefixtures("folder")
         ("lines.txt new/", ["new/: there is no such", "comes after -o: recshuf lines.txt -o new/"]),
         ("help a -o b", ["help", "did you mean: recshuf --help?"]),
         ("version a -o b", ["version", "did you mean: recshuf --version?"]),
+    ],
+    "URLs and streams": [
         *((f"{url} -o out", [url, "URL"]) for url in ("file:///a.txt", "ftp://host/a", "gcs://bucket/a")),
         ("check ftp://host/a --column a", ["ftp://host/a", "URL"]),
         *(
@@ -49,6 +50,8 @@ pytestmark = pytest.mark.usefixtures("folder")
         ("clean out", ["out: is no URL of an object store"]),
         ("lines.txt -o out --engine tasks --plan", ["--engine tasks: name the file for the plan with --report FILE"]),
         ("lines.txt -o out --engine tasks", ["recshuf INPUT... -o OUTPUT --engine tasks --plan --report FILE"]),
+    ],
+    "results elsewhere": [
         *(
             (f"lines.txt -o out --report {url}", [url, "is a URL"])
             for url in ("s3://bucket/a.json", "https://host/a.json", "file:///a.json")
@@ -61,6 +64,8 @@ pytestmark = pytest.mark.usefixtures("folder")
             (f"picture lines.txt --column text -o {name}", [name, "ends in .png"])
             for name in ("x.jpg", "x.svg", "x.html")
         ),
+    ],
+    "values": [
         *(
             (f"{line} {flag}", [f"no value before {flag}; give one, or --{name}={flag} if that is it"])
             for line, name, flag in (
@@ -76,6 +81,8 @@ pytestmark = pytest.mark.usefixtures("folder")
             (f"{line}=~/a", ["~/a: begins with ~", "or ./~/a for a local path"])
             for line in ("lines.txt --output", "lines.txt -o out --report", "lines.txt -o out --temp-dir", "demo --output")
         ),
+    ],
+    "pages and pictures": [
         ("lines.txt -o out --html no/page.html", ["folder", "does not exist; create it first"]),
         ("lines.txt -o out --html out", ["lies in the output"]),
         ("lines.txt -o out --html page.html --plan", ["--html needs a run, and --plan"]),
@@ -83,6 +90,8 @@ pytestmark = pytest.mark.usefixtures("folder")
         ("check lines.txt --column id --html no/page.html", ["folder", "does not exist; create it first"]),
         ("picture lines.txt --column id -o no/pic.png", ["folder", "does not exist; create it first"]),
         ("picture lines.txt --column id --overwrite -o lines.txt", ["lies among the inputs"]),
+    ],
+    "checks": [
         ("check", ["no data; usage: recshuf check"]),
         *(
             (f"check {line}", ["give either --against INPUT..., --column NAME or --provenance"])
@@ -94,6 +103,8 @@ pytestmark = pytest.mark.usefixtures("folder")
         ("picture lines.txt lines.txt --against lines.txt -o a.png", ["--against draws one output; name one file"]),
         ("check lines.txt -q --json --column a", ["-q contradicts -v and --json"]),
         *((f"check - {line}", ["name files, and no -"]) for line in ("--column a", "--against lines.txt")),
+    ],
+    "options of others": [
         *(
             (f"lines.txt -o out {wrong}", [wrong.split()[0], f"did you mean {right}?"])
             for wrong, right in (("--threads 2", "--workers"), ("-j 2", "--workers"), ("--num-workers 2", "--workers"),
@@ -102,9 +113,13 @@ pytestmark = pytest.mark.usefixtures("folder")
         ("clean s3://b/a --force", ["--force", "see recshuf clean --help"]),
         ("check lines.txt --colum a", ["--colum", "--column"]),
     ],
-)  # fmt: skip
-def test_words_that_cannot_be_meant_are_named(refuse: Refuse, lines: Path, line: str, words: list[str]):
-    refuse(line, *words)
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("topic", MISTAKES)
+def test_words_that_cannot_be_meant_are_named(refuse: Refuse, lines: Path, topic: str):
+    for line, words in MISTAKES[topic]:
+        refuse(line, *words)
 
 
 @pytest.mark.parametrize("command", sorted(commands.commands))

@@ -67,15 +67,6 @@ def test_an_output_whose_commit_fails_is_as_it_was(tmp_path: Path, inputs: list[
     assert read_single(tmp_path / "out.bin") == "old"
 
 
-@pytest.mark.parametrize("resume", [False, True])
-def test_an_index_of_others_stays(tmp_path: Path, inputs: list[Path], *, resume: bool) -> None:
-    (tmp_path / "out.idx").write_text("mine")
-    with pytest.raises(OutputExistsError, match=r"out\.idx: exists already; give overwrite=True"):
-        recshuf.shuffle(inputs, tmp_path / "out.bin", resume=resume)
-    assert (tmp_path / "out.idx").read_text() == "mine"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "out.idx"]
-
-
 def test_a_killed_run_takes_over_whole_shards_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inputs: list[Path]
 ) -> None:
@@ -158,21 +149,23 @@ def test_a_folder_is_compared_and_replaced_with_all_files(tmp_path: Path, inputs
 def test_outputs_that_cannot_hold_both_files_are_refused(
     tmp_path: Path, inputs: list[Path], s3_bucket: Bucket
 ) -> None:
-    (tmp_path / "b.idx").touch()
+    (tmp_path / "b.idx").write_text("mine")
     (tmp_path / "link.bin").symlink_to(tmp_path / "b.bin")
-    for name, error, said in (
-        ("b.bin", OutputExistsError, r"b\.idx: exists already; give overwrite"),
-        ("c.idx", UsageError, r"c\.idx: readers look for megatron by its suffix; name it .*c\.bin"),
-        ("link.bin", UsageError, r"link\.bin: is a link, and no file is beside"),
-        ("c", UsageError, r"c: readers look for megatron by its suffix; name it .*c\.bin"),
+    for name, option, error, said in (
+        ("b.bin", "verify", OutputExistsError, r"b\.idx: exists already; give overwrite=True"),
+        ("b.bin", "resume", OutputExistsError, r"b\.idx: exists already; give overwrite=True"),
+        ("c.idx", "verify", UsageError, r"c\.idx: readers look for megatron by its suffix; name it .*c\.bin"),
+        ("link.bin", "overwrite", UsageError, r"link\.bin: is a link, and no file is beside"),
+        ("c", "verify", UsageError, r"c: readers look for megatron by its suffix; name it .*c\.bin"),
     ):
         with pytest.raises(error, match=said):
-            recshuf.shuffle(inputs, tmp_path / name, overwrite=name == "link.bin")
+            recshuf.shuffle(inputs, tmp_path / name, **{option: True})
     with pytest.raises(
         UsageError, match=r"out/: a shard of megatron is several files \(\.bin and \.idx\), which object"
     ):
         recshuf.shuffle(inputs, f"{s3_bucket.url}/out/")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["b.idx", "in", "link.bin"]
+    assert (tmp_path / "b.idx").read_text() == "mine"
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """All conversions as whole runs: values come through in the order of the seed, or are refused by name."""
 
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -49,14 +48,6 @@ def test_a_level_of_compression_counts(tmp_path: Path, to: str):
         )
         sizes += [path.stat().st_size for path in (tmp_path / f"{level}").iterdir()]
     assert sizes[0] != sizes[1]
-
-
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_a_number_that_json_lacks_is_null_if_that_is_asked_for(tmp_path: Path, value: float):
-    pq.write_table(pa.table({"v": [1.5, value]}), tmp_path / "in.parquet")
-    recshuf.shuffle(tmp_path / "in.parquet", tmp_path / "out.jsonl", nan_as_null=True)
-    lines = (tmp_path / "out.jsonl").read_bytes().splitlines()
-    assert {line["v"] for line in map(json.loads, lines)} == {1.5, None}
 
 
 # What is refused

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import recshuf
-from recshuf.errors import CheckError, OutputExistsError, RecshufWarning
+from recshuf.errors import CheckError, RecshufWarning
 from recshuf.records import value_keys
 from recshuf.records.duplicates import Duplicates
 from recshuf.records.value_keys import ValueKeys
@@ -269,9 +269,6 @@ def test_the_manifest_tells_what_was_compared(tmp_path: Path, to: str):
     recshuf.shuffle(tmp_path / "in.jsonl", f"{tmp_path}/out/", dedup="record", verify=True, **options)
     report = recshuf.verify(tmp_path / "in.jsonl", tmp_path / "out")
     assert (report.is_equal, report.records, report.records_written) == (True, 4, 3)
-    for other in (None, "x"):
-        with pytest.raises(OutputExistsError, match="it was written with dedup"):
-            recshuf.shuffle(tmp_path / "in.jsonl", f"{tmp_path}/out/", dedup=other, resume=True, **options)
 
 
 def test_verify_finds_a_wrong_copy_a_missing_record_and_one_too_many(tmp_path: Path):

@@ -157,6 +157,3 @@ def test_a_path_that_a_store_was_filled_from_twice_is_refused_while_it_holds_bot
     recshuf.gather(store, output, provenance=True, verify=True)
     assert {*pq.read_table(output)["source_file"].to_pylist()} == {str(path)}
     assert recshuf.check(output, provenance=True).is_uniform
-
-
-# Comparisons

@@ -19,7 +19,6 @@ from recshuf.job.options import OPTIONS
 from recshuf.output.manifest import find_checksum, manifest_path
 from recshuf.system.paths import free_bytes
 from recshuf.system.units import format_size
-from tests.support.effort import mostly_slow
 from tests.support.numbered_files import FORMATS, make_inputs, make_lines
 from tests.support.processes.killed_runs import (
     Killed,
@@ -105,10 +104,11 @@ CONTINUED: dict[str, tuple[str, bytes, dict[str, Any]]] = {
 """Format, what the second input holds besides, and options; bad lines are set aside.
 
 Inputs that are converted are all read again, for their types and bad lines, but each record is written once."""
-FAST = [("lines", 3), *product(CONTINUED, (1, 4))]
 
 
-@pytest.mark.parametrize(("kind", "parts"), mostly_slow(product(CONTINUED, range(1, 6)), *FAST))
+@pytest.mark.parametrize(
+    ("kind", "parts"), [*product(CONTINUED, (1, 4)), *(("lines", parts) for parts in (2, 3, 5))]
+)
 def test_finished_parts_are_not_made_again_and_nothing_is_counted_anew(tmp_path: Path, kind: str, parts: int):
     """Three pile sets (an input is empty) and three shards, finished one after the other."""
     name, more, options = CONTINUED[kind]

@@ -7,6 +7,7 @@ import decimal
 import itertools
 import os
 import re
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,33 +32,21 @@ from recshuf.piles.slices import Slice
 from recshuf.piles.store import Store
 from recshuf.records.batch import Records
 from recshuf.records.digests import Digest
+from recshuf.records.keys import Split
 from tests.support.effort import examples
 from tests.support.numbered_files import make_inputs
 from tests.support.processes.task_runs import divide_small
 from tests.support.small_runs import change_plans, spill
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from recshuf.system.buffers import Allocate
 
 # These tests replace inner functions on purpose: a check is there for what no input brings about.
 
 
-@pytest.fixture(params=["memory", "disk"])
-def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Have the piles in memory or on disk."""
-    if request.param == "disk":
-        spill(monkeypatch)
-    else:
-        change_plans(monkeypatch, set_of_input=(0, 1))
-    return str(request.param)
-
-
-def run_and_fail(tmp_path: Path, name: str, match: str, **options: Any) -> None:
-    """Run over two inputs and insist on the message, and that nothing is put in place or kept."""
-    inputs = make_inputs(tmp_path / "in", name, [400, 300])
-    with pytest.raises(CheckError, match=match):
-        recshuf.shuffle(inputs, f"{tmp_path}/out/", **({"piles": 4, "shards": 3, "seed": 1} | options))
-    assert not [left for left in os.listdir(tmp_path) if "out" in left]
+Patch = pytest.MonkeyPatch
 
 
 def lose_one(records: Records) -> Records:
@@ -68,10 +57,7 @@ def double_one(records: Records) -> Records:
     return records.take(np.append(np.arange(len(records) - 1), 0))
 
 
-@pytest.mark.parametrize(("name", "fault"), [("jsonl", double_one), ("parquet", lose_one)])
-def test_what_grouping_by_pile_gets_wrong_is_found(
-    tmp_path: Path, place: str, name: str, fault: Any, monkeypatch: pytest.MonkeyPatch
-):
+def group_wrongly(patch: Patch, fault: Callable[[Records], Records]) -> None:
     class Faulty(Records):
         def take(self, index: Any) -> Records:
             return fault(Records(self.keys, self.batch).take(index))
@@ -80,57 +66,39 @@ def test_what_grouping_by_pile_gets_wrong_is_found(
             whole = Records(self.keys, self.batch).slice(start, stop)
             return Faulty(whole.keys, whole.batch)
 
-    monkeypatch.setattr(key_makers, "Records", Faulty)
-    if fault is lose_one:  # the bounds then no longer fit, and the last pile is short
-        run_and_fail(tmp_path, name, r"scatter: pile set [01]: ")
-    else:
-        run_and_fail(tmp_path, name, r"scatter: pile set [01]: .*(not the same ones|bytes)")
+    patch.setattr(key_makers, "Records", Faulty)
 
 
-@pytest.mark.parametrize("name", ["text", "hdf5"])
-def test_a_slice_that_is_not_written_is_found(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch):
+def skip_a_slice(patch: Patch) -> None:
     whole, calls = GrowingPileSet.write, iter(range(100))
-    spill(monkeypatch)
 
-    def write_less(
-        self: GrowingPileSet, piles: Any, slices: Any, counts: Any, origin: Any, lengths: Any
-    ) -> int:
+    def write_less(self: Any, piles: Any, slices: Any, counts: Any, origin: Any, lengths: Any) -> int:
         if next(calls) == 1:
             piles, slices, counts, lengths = piles[1:], slices[1:], counts[1:], lengths[:, 1:]
         return whole(self, piles, slices, counts, origin, lengths)
 
-    monkeypatch.setattr(GrowingPileSet, "write", write_less)
-    run_and_fail(tmp_path, name, r"set-\d+\.piles: region \d: 0 records spilled, \d+ given")
+    patch.setattr(GrowingPileSet, "write", write_less)
 
 
-@pytest.mark.parametrize(("name", "change"), [("csv", 0), ("parquet", 2)])
-def test_slices_that_come_back_more_or_less_often_are_found(
-    tmp_path: Path, name: str, change: int, monkeypatch: pytest.MonkeyPatch
-):
+def read_slices(patch: Patch, times: int) -> None:
     whole = PileSet.read
-    spill(monkeypatch)
 
     def read_wrong(self: PileSet, pile: int, memory: Allocate) -> list[Slice]:
         found = []
         for piece in whole(self, pile, memory):
             is_hit = pile == 2 and piece.origin.input_index == 1
-            found += [piece] * (change if is_hit else 1)
+            found += [piece] * (times if is_hit else 1)
         return found
 
-    monkeypatch.setattr(PileSet, "read", read_wrong)
-    run_and_fail(tmp_path, name, r"gather: pile 2 of pile set 1: \d+ records, \d+ given")
+    patch.setattr(PileSet, "read", read_wrong)
 
 
-def test_records_that_get_lost_in_memory_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def forget_the_last_slice(patch: Patch) -> None:
     whole = Store.find
-    monkeypatch.setattr(Store, "find", lambda self, pile: whole(self, pile)[:-1])
-    run_and_fail(tmp_path, "jsonl", r"gather: pile \d of pile set [01]: \d+ records, \d+ given")
+    patch.setattr(Store, "find", lambda self, pile: whole(self, pile)[:-1])
 
 
-@pytest.mark.parametrize(("name", "workers"), [("text", 1), ("hdf5", 3)])
-def test_what_ordering_gets_wrong_is_found(
-    tmp_path: Path, place: str, name: str, workers: int, monkeypatch: pytest.MonkeyPatch
-):
+def order_one_twice(patch: Patch) -> None:
     whole = epochs.sort_by_words
 
     def sort_wrong(words: Any) -> Any:
@@ -138,50 +106,94 @@ def test_what_ordering_gets_wrong_is_found(
         index[0] = index[-1]
         return index
 
-    monkeypatch.setattr(epochs, "sort_by_words", sort_wrong)
-    run_and_fail(tmp_path, name, "gather: piles? .* read or ordered wrongly once", workers=workers)
+    patch.setattr(epochs, "sort_by_words", sort_wrong)
 
 
-@pytest.mark.parametrize(
-    ("name", "sink", "head_count"),
-    [("text", LineSink, None), ("csv", LineSink, 50), ("parquet", ParquetSink, 50), ("hdf5", Hdf5Sink, None)],
-)
-def test_records_that_a_shard_lacks_are_found(
-    tmp_path: Path, name: str, sink: Any, head_count: int | None, monkeypatch: pytest.MonkeyPatch
-):
+def write_less(patch: Patch, sink: Any) -> None:
     whole, calls = sink.write, iter(range(1000))
-    monkeypatch.setattr(sink, "write", lambda self, batch: whole(self, batch.slice(next(calls) == 2)))
-    match = r"gather: shard \d: \d+ records written, \d+ planned"
-    run_and_fail(tmp_path, name, match, head_count=head_count)
+    patch.setattr(sink, "write", lambda self, batch: whole(self, batch.slice(next(calls) == 2)))
 
 
-def test_what_splitting_a_pile_gets_wrong_is_found(
-    tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch
-):
-    change_plans(monkeypatch, pile_bytes=500)
+def split_without_the_last_part(patch: Patch) -> None:
+    change_plans(patch, pile_bytes=500)
     whole = FilledRegions._parts
-    monkeypatch.setattr(
-        FilledRegions, "_parts", lambda self, pile: (one for one in list(whole(self, pile))[:-1])
-    )
-    run_and_fail(tmp_path, "text", r"gather: pile \d")
+    patch.setattr(FilledRegions, "_parts", lambda self, pile: iter(list(whole(self, pile))[:-1]))
 
 
-@pytest.mark.parametrize("options", [{}, {"engine": "threads"}], ids=["alone", "tasks"])
-def test_a_pile_on_the_border_of_two_shards_that_is_cut_wrong_is_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
-) -> None:
+def cut_one_too_early(patch: Patch) -> None:
     """One record comes twice and another one not at all, so that every shard has as many as it should."""
-    if options:
-        divide_small(monkeypatch)
     whole = gather._find_edges
 
     def find_edges(run: gather.GroupRange, bounds: Any) -> list[int]:
         edges = whole(run, bounds)
         return [edge - 1 for edge in edges] if edges[0] else edges
 
-    monkeypatch.setattr(gather, "_find_edges", find_edges)
-    match = r"gather: all shards: .*; run again, and report this as a fault"
-    run_and_fail(tmp_path, "text", match, piles=32, shards=4, **options)
+    patch.setattr(gather, "_find_edges", find_edges)
+
+
+def choose_another_part(patch: Patch) -> None:
+    whole = Split.find_parts
+
+    def find_parts(split: Split, ranges: Any) -> Any:
+        parts = whole(split, ranges)
+        parts[:1] = (parts[:1] + 1) % 2
+        return parts
+
+    patch.setattr(Split, "find_parts", find_parts)
+
+
+LOST = r"gather: pile \d of pile set [01]: \d+ records, \d+ given"
+TWICE = "gather: piles? .* read or ordered wrongly once"
+SHORT = r"gather: shard \d: \d+ records written, \d+ planned"
+BORDER = r"gather: all shards: .*; run again, and report this as a fault"
+EDGE: dict[str, Any] = {"piles": 32, "shards": 4}
+# Where the piles are, the format, what goes wrong, what is found, and options.
+FAULTS: list[tuple[str, str, Callable[[Patch], None], str, dict[str, Any]]] = [
+    ("memory", "jsonl", partial(group_wrongly, fault=double_one), r"scatter: pile set [01]: .*(not the same ones|bytes)", {}),
+    ("disk", "jsonl", partial(group_wrongly, fault=double_one), r"scatter: pile set [01]: .*(not the same ones|bytes)", {}),
+    # The bounds then no longer fit, and the last pile is short.
+    ("memory", "parquet", partial(group_wrongly, fault=lose_one), r"scatter: pile set [01]: ", {}),
+    ("disk", "parquet", partial(group_wrongly, fault=lose_one), r"scatter: pile set [01]: ", {}),
+    ("disk", "text", skip_a_slice, r"set-\d+\.piles: region \d: 0 records spilled, \d+ given", {}),
+    ("disk", "hdf5", skip_a_slice, r"set-\d+\.piles: region \d: 0 records spilled, \d+ given", {}),
+    ("disk", "csv", partial(read_slices, times=0), r"gather: pile 2 of pile set 1: \d+ records, \d+ given", {}),
+    ("disk", "parquet", partial(read_slices, times=2), r"gather: pile 2 of pile set 1: \d+ records, \d+ given", {}),
+    ("memory", "jsonl", forget_the_last_slice, LOST, {}),
+    ("memory", "text", order_one_twice, TWICE, {"workers": 1}),
+    ("disk", "hdf5", order_one_twice, TWICE, {"workers": 3}),
+    ("memory", "text", partial(write_less, sink=LineSink), SHORT, {}),
+    ("memory", "csv", partial(write_less, sink=LineSink), SHORT, {"head_count": 50}),
+    ("memory", "parquet", partial(write_less, sink=ParquetSink), SHORT, {"head_count": 50}),
+    ("memory", "hdf5", partial(write_less, sink=Hdf5Sink), SHORT, {}),
+    ("memory", "text", split_without_the_last_part, r"gather: pile \d", {}),
+    ("disk", "text", split_without_the_last_part, r"gather: pile \d", {}),
+    ("memory", "text", cut_one_too_early, BORDER, EDGE),
+    ("tasks", "text", cut_one_too_early, BORDER, EDGE | {"engine": "threads"}),
+    ("memory", "text", choose_another_part, r"records in the parts of the split, .* planned; run again", {"split": "a=0.7,b=0.3"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("place", "name", "plant", "found", "options"), FAULTS)
+def test_what_a_pass_gets_wrong_is_found_and_nothing_is_put_in_place_or_kept(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    place: str,
+    name: str,
+    plant: Callable[[Patch], None],
+    found: str,
+    options: dict[str, Any],
+):
+    inputs = make_inputs(tmp_path / "in", name, [400, 300])
+    if place == "tasks":
+        divide_small(monkeypatch)
+    elif place == "disk":
+        spill(monkeypatch)
+    else:
+        change_plans(monkeypatch, set_of_input=(0, 1))
+    plant(monkeypatch)
+    with pytest.raises(CheckError, match=found):
+        recshuf.shuffle(inputs, f"{tmp_path}/out/", **({"piles": 4, "shards": 3, "seed": 1} | options))
+    assert not [left for left in os.listdir(tmp_path) if "out" in left]
 
 
 # Digests; see also `tests/records/test_digests.py`

@@ -46,14 +46,3 @@ def test_a_simple_run_imports_what_it_uses(tmp_path: Path, suffix: str, memory: 
     assert output.exists()
     assert [name for name in names.split() if name.startswith((*UNUSED, OTHER[suffix]))] == []
     assert slow.split() == [], "use recshuf.dataclass"
-
-
-def test_the_version_is_said_before_anything_of_a_run_is_imported() -> None:
-    code = SHUFFLE.replace(', "-q"]', "]")
-    loaded = subprocess.run(
-        [sys.executable, "-c", code, "--version"], capture_output=True, text=True, check=True
-    )
-    rooms = {name.split(".")[1] for name in loaded.stdout.split() if name.startswith("recshuf.")}
-    assert {"cli", "version"} <= rooms
-    assert rooms.isdisjoint({"formats", "interfaces", "records", "run"})
-    assert "numpy" not in loaded.stdout.split()

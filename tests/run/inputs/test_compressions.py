@@ -6,6 +6,7 @@ import io
 import lzma
 import os
 import pty
+import sys
 from collections.abc import Callable
 from itertools import cycle
 from pathlib import Path
@@ -59,7 +60,7 @@ def test_a_compression_is_written_by_suffix_and_by_option(
     assert contents == {stream.content}
 
 
-def test_compressed_records_do_not_go_to_a_terminal(tmp_path: Path) -> None:
+def test_compressed_records_do_not_go_to_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "in.txt").write_text("a\nb\n")
     master, terminal = pty.openpty()
     try:
@@ -67,6 +68,10 @@ def test_compressed_records_do_not_go_to_a_terminal(tmp_path: Path) -> None:
         said = rf"^{name} is a terminal, and the output is compressed \(gzip\); name a file, or give compression='none'"
         with pytest.raises(UsageError, match=said):
             recshuf.shuffle(tmp_path / "in.txt", name, to="text", compression="gzip")
+        said = r"^standard output is a terminal, and the output is compressed \(gzip\); redirect it, or give"
+        with os.fdopen(os.dup(terminal), "w") as stdout, pytest.raises(UsageError, match=said):
+            monkeypatch.setattr(sys, "stdout", stdout)
+            recshuf.shuffle(tmp_path / "in.txt", "-", compression="gzip")
     finally:
         os.close(master)
         os.close(terminal)

@@ -74,6 +74,10 @@ def test_line_ends_and_marks_of_several_inputs_become_those_of_the_first(tmp_pat
     ):
         made = shuffle_both_ways(write_all(tmp_path, [first, second]), tmp_path / f"{len(first)}.csv")
         assert made == max(first, second, key=len)
+    paths = write_all(tmp_path, [b"id,x\n1,a\n", b"id,x\r\n2,b\r\n"])
+    said = "in1.csv: its lines end in CRLF, those of .+in0.csv in LF; all get LF"
+    with pytest.warns(RecshufWarning, match=said):
+        recshuf.shuffle(paths, tmp_path / "told.csv")
     # Of many small inputs, some are read together.
     for end, other in ((b"\n", b"\r\n"), (b"\r\n", b"\n")):
         header, record = b"id,x", b"1,a"
@@ -97,6 +101,17 @@ def test_a_conversion_unites_columns_by_name(tmp_path: Path, to: str) -> None:
     one_header = write_all(tmp_path, contents)
     recshuf.shuffle(one_header, tmp_path / f"same.{to}", seed=1)
     assert (tmp_path / f"same.{to}").read_bytes() == (tmp_path / f"out.{to}").read_bytes()
+
+
+def test_a_code_far_down_makes_its_column_text(tmp_path: Path) -> None:
+    lines = ["5,0,1e-05,2020-01-02"] * 150_000
+    (path,) = write_all(
+        tmp_path, ["\n".join(["code,n,f,day", *lines, "01234,0,-0.5,2020-01-02", ""]).encode()]
+    )
+    recshuf.shuffle(path, tmp_path / "out.parquet", seed=1, verify=True)
+    table = pq.read_table(tmp_path / "out.parquet")
+    assert table.schema.types[:3] == [pa.string(), pa.int64(), pa.float64()]
+    assert "01234" in table["code"].to_pylist()
 
 
 def test_codes_are_found_in_columns_of_another_order(tmp_path: Path) -> None:
@@ -145,27 +160,6 @@ def test_lines_that_are_no_records_do_not_count_in_small_inputs(tmp_path: Path) 
     names = [str(paths[number]) for number in table["number"].to_pylist()]
     assert (names, table["row"]) == (table["source_file"].to_pylist(), table["source_row"])
     assert table.num_rows == sum(map(len, rows))
-
-
-CODES = ["01234", "+49123", "-007", "00", " 05", "007.5", "+.5", '"010"', "01e5"]
-
-
-@pytest.mark.parametrize(
-    ("code", "place"),
-    mostly_slow(
-        [*((code, 0) for code in CODES), ("01234", 150_000), ("+.5", 150_000)],
-        *[(code, 0) for code in CODES[::4]],
-        ("01234", 150_000),
-    ),
-)
-def test_a_column_with_a_zero_or_plus_before_digits_is_text(tmp_path: Path, code: str, place: int) -> None:
-    lines = ["5,0,1e-05,2020-01-02"] * (place + 1)
-    lines[place] = f"{code},0,-0.5,2020-01-02"
-    (path,) = write_all(tmp_path, ["\n".join(["code,n,f,day", *lines, ""]).encode()])
-    recshuf.shuffle(path, tmp_path / "out.parquet", seed=1, verify=True)
-    table = pq.read_table(tmp_path / "out.parquet")
-    assert table.schema.types[:3] == [pa.string(), pa.int64(), pa.float64()]
-    assert code.strip('"') in table["code"].to_pylist()
 
 
 REWRITTEN = {
@@ -260,30 +254,6 @@ def test_a_store_takes_csv_of_its_own_form_only(tmp_path: Path) -> None:
     assert sorted((row["id"], row["x"]) for row in rows) == [(1, "a"), (2, "b"), (4, "d"), (4, "d")]
 
 
-TOLD = {
-    (b"ann,rome\nbob,oslo\n",): r"header taken: ann,rome; header='none' if it is a record",
-    (
-        b"id,x\n1,a\n",
-        b"id,x\r\n2,b\r\n",
-    ): r"in1.csv: its lines end in CRLF, those of .+in0.csv in LF; all get LF",
-}
-
-
-@pytest.mark.parametrize("contents", TOLD)
-def test_python_hears_what_was_taken_and_how_to_say_otherwise(tmp_path: Path, contents: list[bytes]) -> None:
-    with pytest.warns(RecshufWarning, match=TOLD[tuple(contents)]):
-        recshuf.shuffle(write_all(tmp_path, contents), tmp_path / "out.csv")
-
-
-def test_columns_without_a_header_are_numbered(tmp_path: Path):
-    (tmp_path / "in.csv").write_text("1,2\n3,4\n")
-    recshuf.shuffle(tmp_path / "in.csv", tmp_path / "out.parquet", seed=1)
-    assert sorted(pq.read_table(tmp_path / "out.parquet").to_pylist(), key=str) == [
-        {"f0": 1, "f1": 2},
-        {"f0": 3, "f1": 4},
-    ]
-
-
 def test_a_wrong_number_of_fields_fails_a_conversion_only(tmp_path: Path):
     (tmp_path / "in.csv").write_bytes(b"a,b\nx,y\nz\n\nu,v,w\n")
     recshuf.shuffle(tmp_path / "in.csv", tmp_path / "out.csv", seed=1, verify=True)
@@ -303,21 +273,21 @@ def test_the_header_is_what_the_option_says(tmp_path: Path, header: int | str, k
     shards = [path.read_bytes() for path in sorted((tmp_path / "out").glob("shard*"))]
     assert all(shard.startswith(kept) for shard in shards)
     assert sum(shard.removeprefix(kept).count(b"\n") for shard in shards) == (3 if kept else 4)
+    if header == "none":
+        recshuf.shuffle(tmp_path / "in.csv", tmp_path / "out.parquet", header=header)
+        assert pq.read_schema(tmp_path / "out.parquet").names == ["f0", "f1"]
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
+def test_bytes_that_are_not_utf8_are_shown(tmp_path: Path):
+    for values in (
         pa.array([b"fine", None, b"\xff\xfe" + b"x" * 99], pa.binary()),
         pa.array([b"ab", b"\xff\xfe", None], pa.binary(2)),
         pa.array([b"a", b"\xff\xfe"]).dictionary_encode(),
-    ],
-    ids=["binary", "fixed", "dictionary"],
-)
-def test_bytes_that_are_not_utf8_are_shown(tmp_path: Path, values: pa.Array):
-    names = [b"good"] * len(values)
-    pq.write_table(pa.table({"good": names, "b": values}), tmp_path / "in.parquet")
-    message = r"^field 'b': CSV cannot hold b'\\xff\\xfe(x{38}'\.\.\.|'), which is not UTF-8; write Parquet"
-    with pytest.raises(ConversionError, match=message):
-        recshuf.shuffle(tmp_path / "in.parquet", tmp_path / "out.csv", workers=1)
-    assert [path.name for path in tmp_path.iterdir()] == ["in.parquet"]
+    ):
+        pq.write_table(pa.table({"good": [b"good"] * len(values), "b": values}), tmp_path / "in.parquet")
+        message = (
+            r"^field 'b': CSV cannot hold b'\\xff\\xfe(x{38}'\.\.\.|'), which is not UTF-8; write Parquet"
+        )
+        with pytest.raises(ConversionError, match=message):
+            recshuf.shuffle(tmp_path / "in.parquet", tmp_path / "out.csv", workers=1)
+        assert [path.name for path in tmp_path.iterdir()] == ["in.parquet"]

@@ -288,16 +288,14 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("output", "options", "words"), REFUSED)
-def test_what_cannot_be_meant_is_refused(
-    tmp_path: Path, output: str, options: dict[str, Any], words: str, monkeypatch: pytest.MonkeyPatch
-):
+def test_what_cannot_be_meant_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     write_inputs(tmp_path / "in", [list(GOOD)])
     monkeypatch.chdir(tmp_path)
     (tmp_path / "link").symlink_to("in/in0.jsonl")
     (tmp_path / "there").touch()
     before = read_files(tmp_path)
-    given = {"on_bad_record": "quarantine:bad"} | options
-    with pytest.raises(UsageError, match=words):
-        recshuf.shuffle("in/in0.jsonl", output, to="jsonl" if output == "out.jsonl" else "parquet", **given)
-    assert read_files(tmp_path) == before
+    for output, options, words in REFUSED:
+        to = "jsonl" if output == "out.jsonl" else "parquet"
+        with pytest.raises(UsageError, match=words):
+            recshuf.shuffle("in/in0.jsonl", output, to=to, **{"on_bad_record": "quarantine:bad"} | options)
+        assert read_files(tmp_path) == before

@@ -11,15 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import recshuf
-from recshuf.errors import MemoryLimitError, RecshufWarning, UsageError
+from recshuf.errors import MemoryLimitError, RecshufWarning
 from recshuf.piles.regions import FilledRegions
 from recshuf.records import value_keys
 from tests.conftest import Run
-from tests.support.effort import examples
 from tests.support.formats.conversion_data import read_columns, write_users
 from tests.support.group_oracle import cut_groups, expect_groups
 from tests.support.processes.task_runs import SavedPlan, divide_small, shuffle
@@ -69,50 +66,6 @@ def test_groups_and_shards_are_those_of_the_formulas(tmp_path: Path, name: str, 
     assert manifest["group_by"] == report.features["group_by"] == report.to_json()["group_by"]
     assert f"{len(groups)} groups by user, {missing} of them a record without a value" in repr(report)
     assert recshuf.verify(paths, tmp_path / "out")
-
-
-VALUE = st.none() | st.sampled_from(["", "a", "a\0", "ab", "7", "é"]) | st.text(max_size=2)
-RECORDS = st.lists(st.lists(st.tuples(VALUE, VALUE), max_size=25), min_size=1, max_size=3)
-
-
-@settings(max_examples=examples(40))
-@given(
-    inputs=RECORDS,
-    fields=st.sampled_from([("a",), ("a", "b")]),
-    order=st.sampled_from(["input", "random"]),
-    shards=st.integers(1, 9),
-    piles=st.sampled_from([1, 3, 4000]),
-    numbers=st.fixed_dictionaries(
-        {}, optional={"resident_bytes": st.just(0), "pile_bytes": st.just(300), "value_bytes": st.just(2000)}
-    ),
-    seed=st.integers(0, 2**128 - 1),
-)  # fmt: skip
-def test_any_records_in_any_plan_come_in_the_order_of_the_formulas(
-    tmp_path_factory: pytest.TempPathFactory, inputs: Any, fields: tuple[str, ...], order: str, shards: int,
-    piles: int, numbers: dict[str, int], seed: int,
-):  # fmt: skip
-    folder = tmp_path_factory.mktemp("any")
-    paths, first = [], 0
-    for index, records in enumerate(inputs):
-        paths.append(folder / f"{index}.jsonl")
-        lines = ({"id": first + row, "a": a, "b": b} for row, (a, b) in enumerate(records))
-        paths[-1].write_text("".join(json.dumps(line) + "\n" for line in lines))
-        first += len(records)
-    texts = [
-        [tuple(None if v is None else v.encode() for v in record[: len(fields)]) for record in records]
-        for records in inputs
-    ]
-    expected = expect_groups(texts, seed, order)
-    options = {"seed": seed, "shards": shards, "piles": piles, "group_by": fields, "group_order": order}
-    with pytest.MonkeyPatch.context() as patch:
-        change_plans(patch, **numbers)
-        fieldwise = [[record[k] for records in inputs for record in records] for k in range(len(fields))]
-        if first and any(set(values) == {None} for values in fieldwise):
-            with pytest.raises(UsageError, match=r"no record has a value of '[ab]'"):
-                recshuf.shuffle(paths, folder / "out", **options)
-            return
-        recshuf.shuffle(paths, folder / "out", **options)
-    assert read_ids(folder / "out") == cut_groups(expected, shards)
 
 
 @pytest.mark.parametrize("bits", [0, 3])

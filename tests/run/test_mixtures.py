@@ -13,37 +13,12 @@ import pytest
 
 import recshuf
 from recshuf.errors import RecshufWarning, UsageError
-from recshuf.records.keys import draw_keys, stream_of
 from tests.support.effort import mostly_slow
+from tests.support.group_oracle import expect_copies
 from tests.support.numbered_files import FORMATS, SUFFIXES, make_inputs, read_ids, write_lines
 from tests.support.small_runs import change_plans, forge_keys
 
 COUNTS = (60, 40, 20)
-SAMPLE, COPY = stream_of("sample"), stream_of("copy")
-
-
-def expect(seed: int, sources: Sequence[Sequence[int]], taken: Sequence[int]) -> list[tuple[int, int]]:
-    """Return the places of all copies in order, by the formulas of docs/store.md, one record at a time.
-
-    Parameters
-    ----------
-    sources
-        Numbers of records of the inputs of each source.
-    taken
-        How many records of each source are taken.
-    """
-    copies, first = [], 0
-    for counts, count in zip(sources, taken, strict=True):
-        places = [(index, row) for index, rows in enumerate(counts, first) for row in range(rows)]
-        first += len(counts)
-        whole, more = divmod(count, len(places)) if places else (0, 0)
-        chosen = sorted((draw_keys(seed, [(i, r, 1)], SAMPLE)[0], i, r) for i, r in places)[:more]
-        often = Counter(dict.fromkeys(places, whole)) + Counter((i, r) for _, i, r in chosen)
-        for (i, r), number in often.items():
-            for copy in range(number):
-                stream = (*COPY, copy) if copy else ()
-                copies.append((draw_keys(seed, [(i, r, 1)], stream)[0], i, r, copy))
-    return [(i, r) for _, i, r, _ in sorted(copies)]
 
 
 def list_ids(sources: Sequence[Sequence[int]], places: Sequence[tuple[int, int]]) -> list[int]:
@@ -84,7 +59,7 @@ def test_counts_samples_and_order_are_those_of_the_formulas(tmp_path: Path, name
         with pytest.MonkeyPatch.context() as patch:
             change_plans(patch, **PLANS[number % 3])
             report = recshuf.shuffle(paths, output, seed=7, overwrite=True, **options)
-        assert read_ids(output) == list_ids(SOURCES, expect(7, SOURCES, taken))
+        assert read_ids(output) == list_ids(SOURCES, expect_copies(7, SOURCES, taken))
         assert (report.records, report.records_written) == (120, sum(taken))
         assert recshuf.verify(paths, output, **options)
 

@@ -1,20 +1,24 @@
-"""The order is that of the seed, whatever a run decides by itself: compared with a sort by key, input and row."""
+"""The order is that of the seed, whatever a run decides by itself and does besides: compared with slow oracles."""
 
 import json
 from collections.abc import Sequence
+from fractions import Fraction
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import recshuf
+from recshuf.errors import UsageError
 from recshuf.job.plan import Plan
 from recshuf.records.keys import draw_keys
 from tests.support.effort import TRIES_ALL, examples, mostly_slow, some
+from tests.support.group_oracle import cut_groups, expect_copies, expect_groups
 from tests.support.small_runs import change_plans, forge_keys, list_shards, sort_places
 
 UNLIMITED = 1 << 40
@@ -64,10 +68,57 @@ def read_rows(shards: Sequence[Path]) -> list[tuple[int, int]]:
 
 # Plans
 
+Record = tuple[str | None, str | None]
+VALUE = st.none() | st.sampled_from(["", "a", "a\0", "ab", "7", "é"]) | st.text(max_size=2)
+FIELDS = st.sampled_from([("a",), ("a", "b")])
+COPIES = st.tuples(st.sampled_from([1, "0.3", 2.5]), *[st.sampled_from([0, 0.75, 1, 3])] * 3)
+FEATURES = st.one_of(
+    st.fixed_dictionaries({}, optional={"head_count": st.integers(0, 100)}),
+    st.fixed_dictionaries({"group_by": FIELDS, "group_order": st.sampled_from(["input", "random"])}),
+    st.fixed_dictionaries({"dedup": FIELDS | st.just("record")}),
+    st.fixed_dictionaries({"copies": COPIES}),
+)
 
-@settings(max_examples=examples(120), deadline=None)
+
+def expect_order(
+    inputs: Sequence[Sequence[Record]], lines: Sequence[Sequence[str]], seed: int, feature: dict[str, Any]
+) -> list[list[int]]:
+    """Return the numbers of the records that are written, those of a group together."""
+    counts = [len(records) for records in inputs]
+    if fields := feature.get("group_by", feature.get("dedup")):
+        values = [
+            [
+                (f"{line}\n",) if fields == "record" else record[: len(fields)]
+                for record, line in zip(*own, strict=True)
+            ]
+            for own in zip(inputs, lines, strict=True)
+        ]
+        texts = [
+            [tuple(None if one is None else one.encode() for one in record) for record in own]
+            for own in values
+        ]
+        groups = expect_groups(texts, seed, feature.get("group_order", "input"))
+        return groups if "group_by" in feature else [group[:1] for group in groups]
+    places = sort_places(counts, seed)[: feature.get("head_count")]
+    if "copies" in feature:
+        taken = [
+            int(Fraction(str(one)) * count + Fraction(1, 2))
+            for one, count in zip(feature["copies"], counts, strict=True)
+        ]
+        places = expect_copies(seed, [[count] for count in counts], taken)
+    return [[sum(counts[:index]) + row] for index, row in places]
+
+
+def read_shard(path: Path) -> list[dict[str, Any]]:
+    if path.suffix == ".parquet":
+        return pq.read_table(path).to_pylist()
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@settings(max_examples=examples(360), deadline=None)
 @given(
-    counts=st.lists(st.integers(0, 60), min_size=1, max_size=4),
+    inputs=st.lists(st.lists(st.tuples(VALUE, VALUE), max_size=40), min_size=1, max_size=4),
+    feature=FEATURES,
     seed=st.integers(0, 2**128 - 1),
     numbers=st.fixed_dictionaries(
         {
@@ -80,37 +131,47 @@ def read_rows(shards: Sequence[Path]) -> list[tuple[int, int]]:
             "units_in_flight": st.integers(1, 5),
             "block_bytes": st.sampled_from([64, 300, 1 << 20]),
             "set_of_input": st.sampled_from([alternate, lambda plan: (0,) * len(plan.set_of_input)]),
-        }
+        },
+        optional={"value_bytes": st.just(2000)},
     ),
-    shards=st.integers(1, 5),
-    head_count=st.none() | st.integers(0, 100),
-    to=st.sampled_from(["text", "jsonl"]),
+    shards=st.integers(1, 9),
+    to=st.sampled_from(["jsonl", "parquet"]),
+    verify=st.booleans(),
 )
-def test_any_plan_gives_the_order_of_the_oracle(
-    counts: list[int], seed: int, numbers: dict[str, Any], shards: int, head_count: int | None, to: str
-):
+def test_any_plan_and_feature_give_the_order_of_the_formulas(
+    inputs: list[list[Record]], feature: dict[str, Any], seed: int, numbers: dict[str, Any], shards: int, to: str, verify: bool,
+):  # fmt: skip
+    if "copies" in feature:
+        feature = {"copies": feature["copies"][: len(inputs)]}
+    total = sum(map(len, inputs))
+    own = iter([{} if feature.get("dedup") == "record" else {"id": k, "pad": "x" * (k % 7)} for k in range(total)])  # fmt: skip
+    lines = [[json.dumps({"a": a, "b": b} | next(own)) for a, b in records] for records in inputs]
+    options = feature | {"seed": seed, "shards": shards, "to": to if total else "jsonl", "verify": verify}
     with TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
         folder = Path(name)
-        inputs = write_rows(folder, counts)
+        paths = [folder / f"{index}.jsonl" for index in range(len(inputs))]
+        for path, texts in zip(paths, lines, strict=True):
+            path.write_text("".join(f"{text}\n" for text in texts))
         change_plans(patch, **numbers)
-        options = {"seed": seed, "shards": shards, "head_count": head_count, "to": to}
-        report = recshuf.shuffle(inputs, folder / "out", **options)
-        written = list_shards(folder / "out")
-        if to == "jsonl":
-            for path in written:
-                texts = [json.loads(line)["text"] for line in path.read_text().splitlines()]
-                path.write_text("".join(f"{text}\n" for text in texts))
-        expected = sort_places(counts, seed)[:head_count]
-        assert read_rows(written) == expected
-        sizes = [len(read_rows([path])) for path in written]
-        assert sizes == [shard.records for shard in report.shards]
-        assert sizes == [
-            len(expected) // shards + (shard < len(expected) % shards) for shard in range(shards)
-        ]
-        assert sorted(path.name for path in folder.iterdir() if path not in inputs) == [
-            ".out.recshuf.json",
-            "out",
-        ]
+        fields = feature.get("group_by", feature.get("dedup", ()))
+        records = [record for records in inputs for record in records]
+        if records and fields != "record" and any({one[k] for one in records} == {None} for k in range(len(fields))):  # fmt: skip
+            with pytest.raises(UsageError, match=r"no record has a value of '[ab]'"):
+                recshuf.shuffle(paths, folder / "out", **options)
+            return
+        report = recshuf.shuffle(paths, folder / "out", **options)
+        found = [read_shard(path) for path in list_shards(folder / "out")]
+        left = sorted(path.name for path in folder.iterdir() if path not in paths)
+    rows = [json.loads(text) for texts in lines for text in texts]
+    groups = expect_order(inputs, lines, seed, feature)
+    assert [row for shard in found for row in shard] == [rows[number] for group in groups for number in group]
+    if "dedup" not in feature:  # else nobody knows before how many there are
+        cut = [[rows[number] for number in shard] for shard in cut_groups(groups, shards)]
+        assert found == cut
+    assert [len(shard) for shard in found] == [shard.records for shard in report.shards]
+    assert [one.records for one in report.inputs] == [len(records) for records in inputs]
+    assert (report.records, report.records_written) == (total, sum(map(len, groups)))
+    assert left == [".out.recshuf.json", "out"]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
-"""Groups by the formulas of docs/store.md, one record at a time: a slow, obvious oracle."""
+"""Groups and copies by the formulas of docs/store.md, one record at a time: slow, obvious oracles."""
 
+from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby
 
@@ -9,6 +10,7 @@ from numpy.random import SeedSequence
 
 from recshuf.records.keys import draw_keys, stream_of
 
+SAMPLE, COPY = stream_of("sample"), stream_of("copy")
 Texts = tuple[bytes | None, ...]
 """Of the values of a record, a field each; None where it has none."""
 
@@ -64,3 +66,27 @@ def cut_groups(groups: Sequence[Sequence[int]], shard_count: int) -> list[list[i
         shards[sum(bound <= start for bound in bounds)] += group
         start += len(group)
     return shards
+
+
+def expect_copies(seed: int, sources: Sequence[Sequence[int]], taken: Sequence[int]) -> list[tuple[int, int]]:
+    """Return the places of all copies in order.
+
+    Parameters
+    ----------
+    sources
+        Numbers of records of the inputs of each source.
+    taken
+        How many records of each source are taken.
+    """
+    copies, first = [], 0
+    for counts, count in zip(sources, taken, strict=True):
+        places = [(index, row) for index, rows in enumerate(counts, first) for row in range(rows)]
+        first += len(counts)
+        whole, more = divmod(count, len(places)) if places else (0, 0)
+        chosen = sorted((draw_keys(seed, [(i, r, 1)], SAMPLE)[0], i, r) for i, r in places)[:more]
+        often = Counter(dict.fromkeys(places, whole)) + Counter((i, r) for _, i, r in chosen)
+        for (i, r), number in often.items():
+            for copy in range(number):
+                stream = (*COPY, copy) if copy else ()
+                copies.append((draw_keys(seed, [(i, r, 1)], stream)[0], i, r, copy))
+    return [(i, r) for _, i, r, _ in sorted(copies)]

@@ -69,9 +69,10 @@ def test_compressed_records_do_not_go_to_a_terminal(tmp_path: Path, monkeypatch:
         with pytest.raises(UsageError, match=said):
             recshuf.shuffle(tmp_path / "in.txt", name, to="text", compression="gzip")
         said = r"^standard output is a terminal, and the output is compressed \(gzip\); redirect it, or give"
-        with os.fdopen(os.dup(terminal), "w") as stdout, pytest.raises(UsageError, match=said):
+        with os.fdopen(os.dup(terminal), "w") as stdout:
             monkeypatch.setattr(sys, "stdout", stdout)
-            recshuf.shuffle(tmp_path / "in.txt", "-", compression="gzip")
+            with pytest.raises(UsageError, match=said):
+                recshuf.shuffle(tmp_path / "in.txt", "-", compression="gzip")
     finally:
         os.close(master)
         os.close(terminal)

@@ -6,16 +6,16 @@ import resource
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
 from recshuf.output.manifest import manifest_path
 from tests.cli.conftest import Refuse
 from tests.conftest import Run
-from tests.support.processes.command_line import assert_one_line
+from tests.support.processes.command_line import DEADLINE, assert_one_line
 
 pytestmark = pytest.mark.usefixtures("folder", "lines")
 
@@ -254,11 +254,14 @@ def test_a_pipe_is_written_to_and_not_replaced(
     pytest.importorskip("jinja2")
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    with ThreadPoolExecutor(1) as pool:
-        content = pool.submit(pipe.read_bytes)
-        call(command, lines, "--column", "text", option, pipe)
-        assert pipe.is_fifo()
-        assert content.result().startswith(b"\x89PNG" if command == "picture" else b"<!")
+    content: list[bytes] = []
+    # A pool would wait for ever for a command that does not open the pipe.
+    reader = Thread(target=lambda: content.append(pipe.read_bytes()), daemon=True)
+    reader.start()
+    call(command, lines, "--column", "text", option, pipe)
+    reader.join(DEADLINE)
+    assert pipe.is_fifo()
+    assert content[0].startswith(b"\x89PNG" if command == "picture" else b"<!")
 
 
 @pytest.mark.parametrize("command", ["lines.txt -o new.txt --report", "verify lines.txt lines.txt --report"])

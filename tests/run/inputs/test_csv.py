@@ -38,53 +38,67 @@ def shuffle_both_ways(paths: list[Path], output: Path, **options: Any) -> bytes:
     return made
 
 
-BLANK = [
-    (b"id,x\n1,a\n\n2,b\n\n", [b"1,a\n", b"2,b\n"]),
-    (b"id,x\r\n1,a\r\n2,b\r\n\r\n\r\n", [b"1,a\r\n", b"2,b\r\n"]),
-    (b'id,x\n1,"a\n\nb" \n\n\n', [b"\n", b'1,"a\n', b'b" \n']),
-    (b"x\n1\n\n", [b"\n", b"1\n"]),
-]
+ENDS = [b"id,x\n1,a\n", b'\xef\xbb\xbfid,x\r\n2,"b\r\nc"\r\n3,d', b'"id",x\n4,e']
+PARTS = [b"id,x\n1,a\n", b"2,b\n", b"", b"3,c\n"]
+COMMENTED = b'# made "by", x\nid,x\n1,a\n# not, "this\n2,"#b"\n#end'
+# Inputs, options, output, what tops it, and its records.
+KEPT: dict[str, list[tuple[list[bytes], dict[str, Any], str, bytes, list[bytes]]]] = {
+    "a blank line is no record unless it is a value": [
+        ([b"id,x\n1,a\n\n2,b\n\n"], {}, "out.csv", b"id,x\n", [b"1,a\n", b"2,b\n"]),
+        ([b"id,x\n1,a\n\n2,b\n\n"] * 2, {}, "out.csv", b"id,x\n", [b"1,a\n", b"2,b\n"] * 2),
+        ([b"id,x\r\n1,a\r\n2,b\r\n\r\n\r\n"], {}, "out.csv", b"id,x\r\n", [b"1,a\r\n", b"2,b\r\n"]),
+        ([b'id,x\n1,"a\n\nb" \n\n\n'] * 2, {}, "out.csv", b"id,x\n", [b'1,"a\n\nb" \n'] * 2),
+        ([b"x\n1\n\n"], {}, "out.csv", b"x\n", [b"\n", b"1\n"]),
+    ],
+    "line ends and marks become those of the first": [
+        (ENDS, {}, "out.csv", b"id,x\n", [b"1,a\n", b"3,d\n", b"4,e\n", b'2,"b\r\nc"\n']),
+        (ENDS[1:] + ENDS[:1], {}, "out.csv", b"\xef\xbb\xbfid,x\r\n", [b"1,a\r\n", b"3,d\r\n", b"4,e\r\n", b'2,"b\r\nc"\r\n']),
+        ([b"id,x", b"id,x\r\n1,a\r\n"], {}, "out.csv", b"id,x\r\n", [b"1,a\r\n"]),
+        ([b"\xef\xbb\xbfid,x\n1,a\n", b"id,x\n"], {}, "out.csv", b"\xef\xbb\xbfid,x\n", [b"1,a\n"]),
+        ([b"# one\nid,2020\nxx,5\n", b"# two\nid,2020\n"], {}, "out.csv", b"# one\nid,2020\n", [b"xx,5\n"]),
+    ],
+    "only the first part of a cut file has a header": [
+        *(
+            (parts, {"header": "first"}, output, b"id,x\n", records)
+            for output in ("out.csv", "out.txt")
+            for parts, records in ((PARTS, [b"1,a\n", b"2,b\n", b"3,c\n"]), ([b"id,x", b"2,b\n"], [b"2,b\n"]), ([b"id,x\n", b"2,b\n"], [b"2,b\n"]))
+        ),
+    ],
+    "comments are no records and those on top stay there": [
+        ([COMMENTED], {"comment": "#"}, "out.csv", b'# made "by", x\nid,x\n', [b"1,a\n", b'2,"#b"\n']),
+    ],
+    "a name of tabs gets tabs": [
+        ([b'id,"na,me",v\r\n1,"a,b",2\r\n2,"x\ny",3'], {}, "out.tsv", b'id\t"na,me"\tv\r\n', [b'1\t"a,b"\t2\r\n', b'2\t"x\ny"\t3\r\n']),
+        ([b'id,t\n1,a\tb\n2,"c\td"\n'], {}, "out.tsv", b"id\tt\n", [b'1\t"a\tb"\n', b'2\t"c\td"\n']),
+        ([b"sep=;\nid;t\n1;a\n2;b,c\n"], {}, "out.tsv", b"sep=\t\nid\tt\n", [b"1\ta\n", b"2\tb,c\n"]),
+    ],
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(("content", "records"), BLANK)
-def test_a_blank_line_is_no_record_unless_it_is_a_value(
-    tmp_path: Path, content: bytes, records: list[bytes]
-) -> None:
-    (path,) = write_all(tmp_path, [content])
-    shuffle_both_ways([path, path], tmp_path / "twice.csv")
-    made = shuffle_both_ways([path], tmp_path / "out.csv")
-    assert sorted(made.splitlines(keepends=True)[1:]) == records
-
-
-def test_line_ends_and_marks_of_several_inputs_become_those_of_the_first(tmp_path: Path) -> None:
-    contents = [b"id,x\n1,a\n", b'\xef\xbb\xbfid,x\r\n2,"b\r\nc"\r\n3,d', b'"id",x\n4,e']
-    for end, order in ((b"\n", [0, 1, 2]), (b"\r\n", [1, 2, 0])):
-        folder = tmp_path / str(order[0])
+@pytest.mark.parametrize("what", KEPT)
+def test_records_and_what_tops_them_are_kept(tmp_path: Path, what: str) -> None:
+    for number, (contents, options, output, top, records) in enumerate(KEPT[what]):
+        folder = tmp_path / str(number)
         folder.mkdir()
-        paths = write_all(folder, [contents[index] for index in order])
-        made = shuffle_both_ways(paths, folder / "out.csv")
-        header = contents[order[0]].splitlines(keepends=True)[0]
-        assert made.startswith(header)
-        records = [b"1,a", b"3,d", b"4,e", b'2,"b\r\nc"']
-        assert sorted(made) == sorted(header + end.join(records) + end)
-    for first, second in (
-        (b"id,x", b"id,x\r\n1,a\r\n"),
-        (b"\xef\xbb\xbfid,x\n1,a\n", b"id,x\n"),
-        (b"# one\nid,2020\nxx,5\n", b"# two\nid,2020\n"),
-    ):
-        made = shuffle_both_ways(write_all(tmp_path, [first, second]), tmp_path / f"{len(first)}.csv")
-        assert made == max(first, second, key=len)
-    paths = write_all(tmp_path, [b"id,x\n1,a\n", b"id,x\r\n2,b\r\n"])
-    said = "in1.csv: its lines end in CRLF, those of .+in0.csv in LF; all get LF"
-    with pytest.warns(RecshufWarning, match=said):
-        recshuf.shuffle(paths, tmp_path / "told.csv")
-    # Of many small inputs, some are read together.
+        paths = write_all(folder, contents, ".txt" if output == "out.txt" else ".csv")
+        made = shuffle_both_ways(paths, folder / output, **options)
+        assert made.startswith(top)
+        assert sorted(made.removeprefix(top).splitlines(keepends=True)) == sorted(
+            b"".join(records).splitlines(keepends=True)
+        )
+
+
+def test_line_ends_of_inputs_that_are_read_together_or_told_become_those_of_the_first(tmp_path: Path) -> None:
     for end, other in ((b"\n", b"\r\n"), (b"\r\n", b"\n")):
         header, record = b"id,x", b"1,a"
         first = header + end + record + end
         contents = [first, header + other + record + other + record + end] * 20
         recshuf.shuffle(write_all(tmp_path, contents), tmp_path / "many.csv", workers=1, overwrite=True)
         assert (tmp_path / "many.csv").read_bytes() == first + (record + end) * 59
+    paths = write_all(tmp_path, [b"id,x\n1,a\n", b"id,x\r\n2,b\r\n"])
+    said = "in1.csv: its lines end in CRLF, those of .+in0.csv in LF; all get LF"
+    with pytest.warns(RecshufWarning, match=said):
+        recshuf.shuffle(paths, tmp_path / "told.csv")
 
 
 @pytest.mark.parametrize("to", ["jsonl", "parquet"])
@@ -130,27 +144,6 @@ def test_bad_records_under_unlike_headers_are_set_aside(tmp_path: Path) -> None:
     assert sorted(pq.read_table(tmp_path / "out.parquet")["id"].to_pylist()) == [1, 3]
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".txt"])
-def test_only_the_first_part_of_a_cut_file_has_a_header(tmp_path: Path, suffix: str) -> None:
-    paths = write_all(tmp_path, [b"id,x\n1,a\n", b"2,b\n", b"", b"3,c\n"], suffix)
-    made = shuffle_both_ways(paths, tmp_path / f"out{suffix}", header="first")
-    assert made.startswith(b"id,x\n")
-    assert sorted(made.splitlines()[1:]) == [b"1,a", b"2,b", b"3,c"]
-    for first in (b"id,x", b"id,x\n"):
-        paths = write_all(tmp_path, [first, b"2,b\n"], suffix)
-        output = tmp_path / f"{len(first)}{suffix}"
-        assert shuffle_both_ways(paths, output, header="first") == b"id,x\n2,b\n"
-
-
-def test_comments_are_no_records_and_those_on_top_stay_there(tmp_path: Path) -> None:
-    (path,) = write_all(tmp_path, [b'# made "by", x\nid,x\n1,a\n# not, "this\n2,"#b"\n#end'])
-    made = shuffle_both_ways([path], tmp_path / "out.csv", comment="#")
-    assert made.startswith(b'# made "by", x\nid,x\n')
-    assert sorted(made.splitlines()[2:]) == [b"1,a", b'2,"#b"']
-    shuffle_both_ways([path], tmp_path / "out.parquet", comment="#")
-    assert sorted(pq.read_table(tmp_path / "out.parquet")["x"].to_pylist()) == ["#b", "a"]
-
-
 def test_lines_that_are_no_records_do_not_count_in_small_inputs(tmp_path: Path) -> None:
     """Those are read together."""
     rows = [[b"# %d\n" % row * (number % 3) + b"%d,%d\n" % (number, row) + b"\n" * (row % 2) for row in range(number % 4)] for number in range(40)]  # fmt: skip
@@ -160,20 +153,6 @@ def test_lines_that_are_no_records_do_not_count_in_small_inputs(tmp_path: Path) 
     names = [str(paths[number]) for number in table["number"].to_pylist()]
     assert (names, table["row"]) == (table["source_file"].to_pylist(), table["source_row"])
     assert table.num_rows == sum(map(len, rows))
-
-
-REWRITTEN = {
-    b'id,"na,me",v\r\n1,"a,b",2\r\n2,"x\ny",3': b'id\t"na,me"\tv\r\n1\t"a,b"\t2\r\n2\t"x\ny"\t3\r\n',
-    b'id,t\n1,a\tb\n2,"c\td"\n': b'id\tt\n1\t"a\tb"\n2\t"c\td"\n',
-    b"sep=;\nid;t\n1;a\n2;b,c\n": b"sep=\t\nid\tt\n1\ta\n2\tb,c\n",
-}
-
-
-@pytest.mark.parametrize("content", REWRITTEN)
-def test_a_name_of_tabs_gets_tabs(tmp_path: Path, content: bytes) -> None:
-    made = shuffle_both_ways(write_all(tmp_path, [content]), tmp_path / "out.tsv")
-    assert sorted(made) == sorted(REWRITTEN[content])
-    assert made.split(b"\n")[0] == REWRITTEN[content].split(b"\n")[0]
 
 
 @pytest.mark.parametrize(

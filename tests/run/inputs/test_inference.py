@@ -3,8 +3,8 @@
 import io
 import json
 import os
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -248,9 +248,8 @@ def test_all_are_observed_where_an_input_can_be_read_once_only(tmp_path: Path) -
     expected, _ = shuffle(inputs, tmp_path / "expected")
     pipe = tmp_path / "pipe.jsonl"
     os.mkfifo(pipe)
-    with ThreadPoolExecutor(1) as pool:
-        pool.submit(pipe.write_bytes, inputs[2].read_bytes())
-        found, _ = shuffle([*inputs[:2], pipe], tmp_path / "out", shards=3)
+    Thread(target=pipe.write_bytes, args=(inputs[2].read_bytes(),), daemon=True).start()
+    found, _ = shuffle([*inputs[:2], pipe], tmp_path / "out", shards=3)
     assert isinstance(found, dict)
     tables = [name for name in expected if name.endswith(".parquet")]
     assert [found[name] for name in tables] == [expected[name] for name in tables]

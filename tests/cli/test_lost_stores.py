@@ -143,35 +143,36 @@ def test_a_drop_that_is_stopped_anywhere_is_given_again(
 
 
 @pytest.mark.parametrize(
-    ("number", "request_name"),
-    [(signal.SIGINT, "GET"), pytest.param(signal.SIGTERM, "HEAD", marks=pytest.mark.slow)],
+    ("waits_for", "number"),
+    [
+        ("GET .*/in.txt", signal.SIGINT),
+        *(
+            pytest.param(one, signal.SIGTERM, marks=pytest.mark.slow)
+            for one in ("HEAD .*/in.txt", "PUT .*partNumber", "PUT .*partNumber, piles too")
+        ),
+    ],
 )
-def test_a_run_that_reads(tmp_path: Path, s3_bucket: Bucket, request_name: str, number: signal.Signals):
-    s3_bucket.put("in.txt", numbers(1000))
-    s3_bucket.proxy.hang(f"{request_name} .*/in.txt")
-    command = [*COMMAND, f"{s3_bucket.url}/in.txt", "-o", tmp_path / "out.txt"]
+def test_a_signal_ends_the_wait(tmp_path: Path, s3_bucket: Bucket, waits_for: str, number: signal.Signals):
+    """For a request of an input; or for a part of an upload, which is to be aborted, and the journal to be deleted."""
+    request, _, piles = waits_for.partition(", ")
+    temp_dir = f"{s3_bucket.url}/tmp/" if piles else tmp_path
+    if "in.txt" in request:
+        s3_bucket.put("in.txt", numbers(1000))
+        s3_bucket.proxy.hang(request)
+        command = [*COMMAND, f"{s3_bucket.url}/in.txt", "-o", tmp_path / "out.txt"]
+    else:
+        (tmp_path / "in.txt").write_bytes(numbers(1000))
+        s3_bucket.proxy.call("POST .*uploads", lambda: s3_bucket.proxy.hang(""))
+        command = [*COMMAND, tmp_path / "in.txt", "-o", f"{s3_bucket.url}/out/", "--temp-dir", temp_dir]
+    before = list(tmp_path.iterdir())
     with subprocess.Popen(command, stderr=subprocess.PIPE) as child:
-        wait_until(lambda: s3_bucket.proxy.count(f"{request_name} .*/in.txt") > 0)
+        wait_until(lambda: s3_bucket.proxy.count(request) > 0)
         child.send_signal(number)
         assert child.wait(DEADLINE) == 128 + number
         assert child.stderr is not None
-        assert_one_line(child.stderr.read(), number.name)
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("spills_to_store", [False, True])
-def test_a_run_that_writes(tmp_path: Path, s3_bucket: Bucket, spills_to_store: bool):
-    """The upload is open, so it is to be aborted, and the journal to be deleted."""
-    source = tmp_path / "in.txt"
-    source.write_bytes(numbers(1000))
-    s3_bucket.proxy.call("POST .*uploads", lambda: s3_bucket.proxy.hang(""))
-    temp_dir = f"{s3_bucket.url}/tmp/" if spills_to_store else tmp_path
-    command = [*COMMAND, source, "-o", f"{s3_bucket.url}/out/", "--temp-dir", temp_dir]
-    with subprocess.Popen(command, stderr=subprocess.PIPE) as child:
-        wait_until(lambda: s3_bucket.proxy.count("PUT .*partNumber") > 0)
-        child.send_signal(signal.SIGTERM)
-        assert child.wait(DEADLINE) == 128 + signal.SIGTERM
-        assert child.stderr is not None
-        assert b"stopped by SIGTERM" in child.stderr.read()
-    assert list(tmp_path.iterdir()) == [source]
+        said = child.stderr.read()
+    if before:
+        assert b"stopped by SIGTERM" in said
+    else:
+        assert_one_line(said, number.name)
+    assert list(tmp_path.iterdir()) == before

@@ -75,14 +75,16 @@ def short_prefix(monkeypatch: pytest.MonkeyPatch) -> None:
     infer_from_few(monkeypatch)
 
 
-def make_inputs(folder: Path, strange: bytes | None, first: bytes = KNOWN[0]) -> list[Path]:
-    """Write three inputs, the last of which holds a strange line."""
-    paths = [folder / f"in-{index}.jsonl" for index in range(3)]
+def make_inputs(
+    folder: Path, strange: bytes | None, first: bytes = KNOWN[0], header: bytes | None = None
+) -> list[Path]:
+    """Write three inputs, of CSV if there is a header, the last of which holds a strange line."""
+    paths = [folder / f"in-{index}.{'csv' if header else 'jsonl'}" for index in range(3)]
     for index, path in enumerate(paths):
         lines = [first % {b"id": index * 100 + row} for row in range(100)]
         if index == 2 and strange is not None:
             lines[60] = strange
-        path.write_bytes(b"".join(line + b"\n" for line in lines))
+        path.write_bytes(b"".join(line + b"\n" for line in ([header] if header else []) + lines))
     return paths
 
 
@@ -111,25 +113,6 @@ def check_verified(inputs: list[Path], output: Path, to: str, *, reads_twice: bo
 NUMBERED = b'{"a": %(id)d, "f": 0.5, "n": null, "t": "x", "l": [{"m": 1}]}'
 
 
-@pytest.mark.parametrize(
-    ("strange", "to"),
-    [(None, "parquet"), *((name, ("parquet", "hdf5", "text")[k % 3]) for k, name in enumerate(STRANGE))],
-)
-def test_a_run_gives_what_a_full_scan_gives(
-    tmp_path: Path, strange: str | None, to: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    inputs = make_inputs(tmp_path, strange and STRANGE[strange], NUMBERED)
-    expected, passes = shuffle(inputs, tmp_path / "without", to)
-    assert "observe" not in passes
-    infer_from_few(monkeypatch)
-    found, passes = shuffle(inputs, tmp_path / "with", to)
-    assert found == expected
-    is_read_once = strange is None and to == "parquet"
-    assert passes[:3] == (["scatter", "gather"] if is_read_once else ["scatter", "gather", "observe"])
-    if isinstance(found, dict):
-        check_verified(inputs, tmp_path / "with", to, reads_twice=strange is not None)
-
-
 LATE = {
     "text among integers": b"x,-1,007,0.5,,2020-01-01 10:00:00.5,t",
     "a code among integers": b"007,-1,007,0.5,,2020-01-01 10:00:00.5,t",
@@ -144,31 +127,41 @@ LATE = {
 }
 
 
-@pytest.mark.parametrize("late", [None, *LATE])
-def test_a_run_of_csv_gives_what_a_full_scan_gives(
-    tmp_path: Path, late: str | None, monkeypatch: pytest.MonkeyPatch
+LINE = b"%(id)d,-1,007,0.5,,2020-01-01 10:00:00.5,t"
+
+
+@pytest.mark.parametrize(
+    ("strange", "to"),
+    [
+        (None, "parquet"),
+        *((name, ("parquet", "hdf5", "text")[k % 3]) for k, name in enumerate(STRANGE)),
+        (None, "csv"),
+        *((name, "csv") for name in LATE),
+    ],
+)
+def test_a_run_gives_what_a_full_scan_gives(
+    tmp_path: Path, strange: str | None, to: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    inputs = [tmp_path / f"in-{index}.csv" for index in range(3)]
-    for path in inputs:
-        path.write_bytes(
-            b"a,b,c,f,n,d,t\n" + b"%d,-1,007,0.5,,2020-01-01 10:00:00.5,t\n" * 100 % (*range(100),)
-        )
-    if late is not None:
-        inputs[2].write_bytes(inputs[2].read_bytes().replace(b"\n50,", b"\n" + LATE[late] + b"\n50,"))
-    expected, passes = shuffle(inputs, tmp_path / "without")
+    """Of JSONL into some formats, or of CSV into Parquet."""
+    is_csv, to = to == "csv", to.replace("csv", "parquet")
+    given = (LATE if is_csv else STRANGE).get(strange or "")
+    inputs = make_inputs(tmp_path, given, *((LINE, b"a,b,c,f,n,d,t") if is_csv else (NUMBERED,)))
+    expected, passes = shuffle(inputs, tmp_path / "without", to)
     assert "observe" not in passes
     infer_from_few(monkeypatch)
-    found, passes = shuffle(inputs, tmp_path / "with")
+    found, passes = shuffle(inputs, tmp_path / "with", to)
     assert found == expected
-    assert isinstance(found, str) == (late in ("a field too many", "a carriage return"))
-    assert ("observe" in passes) == (late is not None)
+    is_read_once = strange is None and to == "parquet"
+    assert passes[:3] == (["scatter", "gather"] if is_read_once else ["scatter", "gather", "observe"])
+    if is_csv:
+        assert isinstance(found, str) == (strange in ("a field too many", "a carriage return"))
     if isinstance(found, dict):
-        check_verified(inputs, tmp_path / "with", "parquet", reads_twice=late is not None)
-    if late is not None and isinstance(found, dict):
-        inputs[2].write_bytes(inputs[0].read_bytes())
-        report = recshuf.verify(inputs, f"{tmp_path}/with/")
-        assert not report
-        assert report.are_compared == (late == "bytes that are no UTF-8")  # which differ in values
+        check_verified(inputs, tmp_path / "with", to, reads_twice=strange is not None)
+        if is_csv and strange is not None:
+            inputs[2].write_bytes(inputs[0].read_bytes())
+            report = recshuf.verify(inputs, f"{tmp_path}/with/")
+            assert not report
+            assert report.are_compared == (strange == "bytes that are no UTF-8")  # which differ in values
 
 
 @pytest.mark.usefixtures("short_prefix")

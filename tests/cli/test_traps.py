@@ -48,6 +48,8 @@ MISTAKES: dict[str, list[tuple[str | tuple[str, ...], list[str]]]] = {
         ),
         ("lines.txt -o out --max-record-bytes 4294967296", ["--max-record-bytes", "must be from 1 to 4294967295"]),
         ("clean out", ["out: is no URL of an object store"]),
+        ("lines.txt -o out/ --temp-dir s3://b", ["--temp-dir s3://b: is a whole bucket; give a prefix in it, such as s3://b/tmp/"]),
+        ("lines.txt -o out/ --temp-dir s3://b/a//c/", ["--temp-dir s3://b/a//c/: has an empty part in its key"]),
         ("lines.txt -o out --engine tasks --plan", ["--engine tasks: name the file for the plan with --report FILE"]),
         ("lines.txt -o out --engine tasks", ["recshuf INPUT... -o OUTPUT --engine tasks --plan --report FILE"]),
     ],

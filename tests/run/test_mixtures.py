@@ -13,9 +13,8 @@ import pytest
 
 import recshuf
 from recshuf.errors import RecshufWarning, UsageError
-from tests.support.effort import mostly_slow
 from tests.support.group_oracle import expect_copies
-from tests.support.numbered_files import FORMATS, SUFFIXES, make_inputs, read_ids, write_lines
+from tests.support.numbered_files import SUFFIXES, make_inputs, read_ids, write_lines
 from tests.support.small_runs import change_plans, forge_keys
 
 COUNTS = (60, 40, 20)
@@ -51,7 +50,7 @@ PLANS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("name", mostly_slow(FORMATS, "hdf5", "csv"))
+@pytest.mark.parametrize("name", ["hdf5", "csv"])
 def test_counts_samples_and_order_are_those_of_the_formulas(tmp_path: Path, name: str):
     paths = make_sources(tmp_path / "in", name)
     for number, (options, taken) in enumerate(MIXTURES):

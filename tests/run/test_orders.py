@@ -137,16 +137,23 @@ def read_shard(path: Path) -> list[dict[str, Any]]:
     shards=st.integers(1, 9),
     to=st.sampled_from(["jsonl", "parquet"]),
     verify=st.booleans(),
+    provenance=st.booleans(),
 )
 def test_any_plan_and_feature_give_the_order_of_the_formulas(
-    inputs: list[list[Record]], feature: dict[str, Any], seed: int, numbers: dict[str, Any], shards: int, to: str, verify: bool,
+    inputs: list[list[Record]], feature: dict[str, Any], seed: int, numbers: dict[str, Any], shards: int, to: str, verify: bool, provenance: bool,
 ):  # fmt: skip
     if "copies" in feature:
         feature = {"copies": feature["copies"][: len(inputs)]}
     total = sum(map(len, inputs))
     own = iter([{} if feature.get("dedup") == "record" else {"id": k, "pad": "x" * (k % 7)} for k in range(total)])  # fmt: skip
     lines = [[json.dumps({"a": a, "b": b} | next(own)) for a, b in records] for records in inputs]
-    options = feature | {"seed": seed, "shards": shards, "to": to if total else "jsonl", "verify": verify}
+    options = feature | {
+        "seed": seed,
+        "shards": shards,
+        "to": to if total else "jsonl",
+        "verify": verify,
+        "provenance": provenance,
+    }
     with TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
         folder = Path(name)
         paths = [folder / f"{index}.jsonl" for index in range(len(inputs))]
@@ -162,7 +169,11 @@ def test_any_plan_and_feature_give_the_order_of_the_formulas(
         report = recshuf.shuffle(paths, folder / "out", **options)
         found = [read_shard(path) for path in list_shards(folder / "out")]
         left = sorted(path.name for path in folder.iterdir() if path not in paths)
-    rows = [json.loads(text) for texts in lines for text in texts]
+    rows = [
+        json.loads(text) | ({"source_file": str(path), "source_row": row} if provenance else {})
+        for path, texts in zip(paths, lines, strict=True)
+        for row, text in enumerate(texts)
+    ]
     groups = expect_order(inputs, lines, seed, feature)
     assert [row for shard in found for row in shard] == [rows[number] for group in groups for number in group]
     if "dedup" not in feature:  # else nobody knows before how many there are

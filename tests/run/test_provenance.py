@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,70 +14,32 @@ from recshuf.interfaces import InputFile, ReadOptions, WriteOptions
 from recshuf.output.manifest import manifest_path
 from recshuf.records.provenance import ProvenanceDecoder
 from tests.conftest import Run
-from tests.support.formats.conversion_data import read_columns
 from tests.support.numbered_files import make_inputs, order_of
 from tests.support.small_runs import list_shards, spill
 
 COUNTS = (300, 200, 0, 251)
 NAMES = ["source_file", "source_row"]
-CONVERSIONS = [
-    ("parquet", "parquet"),
-    ("jsonl", "jsonl"),
-    *((name, to) for name in ("jsonl", "text", "parquet", "hdf5") for to in ("parquet", "jsonl", "hdf5")),
-]
-CONVERSIONS = sorted({*CONVERSIONS} - {("hdf5", "hdf5")})
-
-
-def read_records(path: Path) -> list[dict[str, Any]]:
-    columns = read_columns(path)
-    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-
-
-def split(record: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, int]]:
-    """Return the record without its provenance, and that."""
-    own = dict(record)
-    file, row = (own.pop(name) for name in NAMES)
-    return own, (file, row)
-
-
-def read_shards(folder: Path) -> list[dict[str, Any]]:
-    return [record for path in list_shards(folder) for record in read_records(path)]
 
 
 # What is written
 
 
-@pytest.mark.parametrize(
-    ("name", "to", "is_spilled", "cores"),
-    [
-        pytest.param(
-            *(*pair, number % 2 == 1, 1 + number % 3),
-            marks=pytest.mark.slow if number in (1, 2, 6, 8, 9) else (),
-        )
-        for number, pair in enumerate(CONVERSIONS)
-    ],
-)
-def test_each_record_says_where_it_was_read(
-    tmp_path: Path, name: str, to: str, is_spilled: bool, cores: int, monkeypatch: pytest.MonkeyPatch
-):
-    if is_spilled:
-        spill(monkeypatch, block_bytes=300)
-    inputs = make_inputs(tmp_path / "in", name, COUNTS)
-    options = {"to": to, "shards": 2, "seed": 5, "workers": cores, "piles": 5}
-    report = recshuf.shuffle(inputs, tmp_path / "with", provenance=True, verify=True, **options)
-    recshuf.shuffle(inputs, tmp_path / "without", **options)
-    assert (report.spilled_bytes > 0) == is_spilled
-    there = {str(path): read_records(path) for path in inputs}
-    found = [split(record) for record in read_shards(tmp_path / "with")]
-    assert [record for record, _ in found] == read_shards(tmp_path / "without")
-    assert all(record == there[file][row] for record, (file, row) in found)
-    every = [(file, row) for file, records in there.items() for row in range(len(records))]
-    assert [provenance for _, provenance in found] == [every[index] for index in order_of(COUNTS, 5)]
-    assert recshuf.verify(inputs, tmp_path / "with").is_equal
-    [first, *_] = list_shards(tmp_path / "with")
-    own = sum(file == str(inputs[0]) for _, (file, _) in map(split, read_records(first)))
-    compared = recshuf.verify(inputs[0], first, provenance=True)
-    assert (compared.missing, compared.extra) == (COUNTS[0] - own, len(read_records(first)) - own)
+def test_outputs_are_compared_with_their_places_or_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    spill(monkeypatch, block_bytes=300)
+    inputs, options = make_inputs(tmp_path / "in", "text", COUNTS), {"to": "parquet", "provenance": True}
+    report = recshuf.shuffle(
+        inputs, f"{tmp_path}/out/", shards=1, seed=5, workers=3, piles=5, verify=True, **options
+    )
+    assert report.spilled_bytes > 0
+    (shard,) = list_shards(tmp_path / "out")
+    found = pq.read_table(shard, columns=NAMES).to_pylist()
+    every = [(str(path), row) for path, count in zip(inputs, COUNTS, strict=True) for row in range(count)]
+    assert [(one["source_file"], one["source_row"]) for one in found] == [
+        every[k] for k in order_of(COUNTS, 5)
+    ]
+    assert recshuf.verify(inputs, tmp_path / "out").is_equal
+    compared = recshuf.verify(inputs[0], shard, provenance=True)
+    assert (compared.missing, compared.extra) == (0, sum(COUNTS) - COUNTS[0])
 
 
 def test_columns_of_parquet_stay_as_they_are_stored(tmp_path: Path):

@@ -21,9 +21,8 @@ from recshuf.output.manifest import manifest_path
 from recshuf.records.keys import apportion, stream_of
 from recshuf.records.value_keys import encrypt
 from tests.conftest import Run
-from tests.support.effort import mostly_slow
 from tests.support.formats.conversion_data import read_columns, write_users
-from tests.support.numbered_files import FORMATS, make_inputs, read_ids
+from tests.support.numbered_files import make_inputs, read_ids
 from tests.support.processes.task_runs import divide_small
 from tests.support.small_runs import Listener, forge_keys, read_files, spill
 
@@ -45,7 +44,7 @@ def read_manifest(output: Path) -> dict[str, Any]:
     return json.loads(manifest_path(output).read_text())
 
 
-@pytest.mark.parametrize("kind", mostly_slow([*FORMATS, "values"], "hdf5", "jsonl", "values"))
+@pytest.mark.parametrize("kind", ["hdf5", "jsonl", "values"])
 def test_parts_are_those_of_a_split_store_to_the_byte(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ):

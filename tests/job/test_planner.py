@@ -99,6 +99,7 @@ def test_every_plan_keeps_its_promises(inputs, limits, costs, cut, output_count)
         assert "shards, and 1,000,000 are possible" in str(error)
         return
     assert (plan.shard_count or 1) <= 10**6
+    assert plan.record_count_is_exact == all(one.record_count is not None for one in inputs)
     assert plan.peak_memory_bytes <= limits.memory_bytes
     assert 0 <= plan.resident_bytes <= limits.memory_bytes
     assert 1 <= plan.pile_count <= MAX_PILES

@@ -16,11 +16,10 @@ import importlib.metadata
 import json
 import platform
 import re
-import shutil
 import sys
 import tempfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -277,45 +276,6 @@ def test_the_command_writes_the_same_bytes(runs: Runs, name: str, call: Run) -> 
     with runs.enter(name, "command"):
         assert call(name_inputs(case), "-o", case.output, *words).returncode == 0
         assert hash_here() == runs.hash_files(name, choose_workers(name))
-
-
-READING = {"seed", "columns", "datasets", "format", "header", "schema", "separator", "zero_terminated"}
-"""Options that a scatter takes, and a gather does not, or need not."""
-PACKINGS = ({"piles": 1}, {"piles": 7, "spill_compression": "zstd"})
-STORED = [
-    name
-    for name, case in CASES.items()
-    if not {"on_bad_record", "dedup", "copies", "weights", "group_by", "split"} & case.options.keys()
-    and name != "jsonl: bad lines"
-]
-"""Cases that a store takes; bad lines are an error there, and it keeps no groups and parts."""
-
-
-@pytest.mark.parametrize(
-    ("name", "packing"),
-    [
-        pytest.param(name, PACKINGS[k % 2], marks=pytest.mark.slow if k % 3 else ())
-        for k, name in enumerate(STORED[::3])
-    ],
-)
-def test_scatter_and_gather_write_the_same_shards(runs: Runs, name: str, packing: dict[str, Any]) -> None:
-    case = CASES[name]
-    options = {
-        key: value for key, value in case.options.items() if key not in {*SMALL, "piles", "spill_compression"}
-    }
-    reading = {key: options.pop(key) for key in READING & options.keys()}
-    with runs.enter(name, "store"):
-        recshuf.scatter(name_inputs(case), "store", **{"seed": COMMON["seed"]} | reading | packing)
-        recshuf.gather("store", case.output, **options | {"verify": True})
-        shutil.rmtree("store")
-        found = hash_here()
-    # Manifests tell of the inputs.
-    expected = runs.hash_files(name, choose_workers(name)).items()
-    assert drop_manifests(found.items()) == drop_manifests(expected) != {}
-
-
-def drop_manifests(files: Iterable[tuple[str, dict[str, str]]]) -> Hashes:
-    return {path: hashes for path, hashes in files if not path.endswith(".recshuf.json")}
 
 
 def write_golden() -> None:

@@ -138,9 +138,10 @@ def read_shard(path: Path) -> list[dict[str, Any]]:
     to=st.sampled_from(["jsonl", "parquet"]),
     verify=st.booleans(),
     provenance=st.booleans(),
+    in_store=st.booleans(),
 )
 def test_any_plan_and_feature_give_the_order_of_the_formulas(
-    inputs: list[list[Record]], feature: dict[str, Any], seed: int, numbers: dict[str, Any], shards: int, to: str, verify: bool, provenance: bool,
+    inputs: list[list[Record]], feature: dict[str, Any], seed: int, numbers: dict[str, Any], shards: int, to: str, verify: bool, provenance: bool, in_store: bool,
 ):  # fmt: skip
     if "copies" in feature:
         feature = {"copies": feature["copies"][: len(inputs)]}
@@ -166,7 +167,13 @@ def test_any_plan_and_feature_give_the_order_of_the_formulas(
             with pytest.raises(UsageError, match=r"no record has a value of '[ab]'"):
                 recshuf.shuffle(paths, folder / "out", **options)
             return
-        report = recshuf.shuffle(paths, folder / "out", **options)
+        in_store &= bool(total) and feature.keys() <= {"head_count"}  # which a gather knows, too
+        if in_store:
+            recshuf.scatter(paths, folder / "store", seed=options.pop("seed"))
+            patch.undo()
+            report = recshuf.gather(folder / "store", folder / "out", **options)
+        else:
+            report = recshuf.shuffle(paths, folder / "out", **options)
         found = [read_shard(path) for path in list_shards(folder / "out")]
         left = sorted(path.name for path in folder.iterdir() if path not in paths)
     rows = [
@@ -182,7 +189,7 @@ def test_any_plan_and_feature_give_the_order_of_the_formulas(
     assert [len(shard) for shard in found] == [shard.records for shard in report.shards]
     assert [one.records for one in report.inputs] == [len(records) for records in inputs]
     assert (report.records, report.records_written) == (total, sum(map(len, groups)))
-    assert left == [".out.recshuf.json", "out"]
+    assert left == [".out.recshuf.json", "out", *(["store"] if in_store else [])]
 
 
 @pytest.mark.parametrize(

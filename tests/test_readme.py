@@ -1,11 +1,14 @@
-"""What the README shows works as written, and what it names exists."""
+"""What the README and all docstrings show works as written, and what pages name exists."""
 
+import doctest
+import importlib
 import re
 import shlex
 import subprocess
 import sys
 from dataclasses import fields
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import click
@@ -151,3 +154,28 @@ def test_test_command_makes_its_own_environment():
     assert steps[0] == ["python3", "-m", "venv", ".venv"]
     assert ".[test]" in steps[1]
     assert steps[-1][:3] == [".venv/bin/python", "-m", "pytest"]
+
+
+# Docstrings
+
+
+OPTIONAL = {"torch", "ray", "PIL", "jinja2"}
+"""Libraries that may be missing."""
+
+
+def load(name: str) -> ModuleType | None:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        assert {error.name or name.rpartition(".")[2]} <= OPTIONAL
+        return None
+
+
+def test_the_examples_of_all_docstrings_hold() -> None:
+    package = Path(recshuf.__file__).parent
+    files = [path for path in package.rglob("*.py") if ">>>" in path.read_text(encoding="utf-8")]
+    names = [".".join(path.relative_to(package.parent).with_suffix("").parts) for path in files]
+    modules = filter(None, (load(name.removesuffix(".__init__")) for name in names))
+    results = {module.__name__: doctest.testmod(module) for module in modules}
+    assert [name for name, result in results.items() if result.failed] == []
+    assert sum(result.attempted for result in results.values()) > 40

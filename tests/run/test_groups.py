@@ -186,7 +186,7 @@ def test_piles_leave_memory_for_a_group_and_are_kept_for_a_later_attempt(
     assert read_files(tmp_path / "again") == read_files(tmp_path / "whole")
 
 
-def test_a_stream_and_a_conversion_with_provenance_and_bad_lines_are_grouped(tmp_path: Path, call: Run):
+def test_streams_and_what_bad_lines_leave_are_grouped(tmp_path: Path, call: Run):
     users = choose_users(80)
     (path,) = write_users(tmp_path / "in", "jsonl", [users])
     groups = expect_groups(to_texts([users]), 7)

@@ -7,9 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import h5py
 import numpy as np
@@ -154,72 +152,57 @@ def test_peak_memory_stays_within_the_limit(
     assert sorted(os.listdir(tmp_path)) == sorted(["in", output.rstrip("/"), *manifest])
 
 
-def write_long_lines(folder: Path) -> Path:
-    path = folder / "in.txt"
-    path.write_bytes(b"".join(b"%d" % number * 2_000_000 + b"\n" for number in range(2)))
-    return path
+@pytest.mark.slow
+def test_many_copies_of_long_records_stay_within_the_limit(tmp_path: Path):
+    given, copies = tmp_path / "in.txt", 150
+    given.write_bytes(b"".join(b"%d" % number * 2_000_000 + b"\n" for number in range(2)))
+    report = shuffle_in_child([given], tmp_path / "out.txt", memory=32 * MB, seed=0, copies=[copies])
+    assert (tmp_path / "out.txt").stat().st_size == copies * given.stat().st_size
+    assert report["measured_peak_bytes"] <= 32 * MB + BASE
 
 
-def write_bytes(folder: Path, suffix: str) -> Path:
-    """Write records of a byte."""
-    values, path = np.arange(12_000_000).astype(np.int8), folder / f"in{suffix}"
+@pytest.mark.slow
+@pytest.mark.parametrize("suffix", [".npy", ".arrow", ".h5", ".json"])
+def test_records_of_a_byte_stay_within_the_limit(tmp_path: Path, suffix: str):
+    values, given = np.arange(12_000_000).astype(np.int8), tmp_path / f"in{suffix}"
     if suffix == ".h5":
-        with h5py.File(path, "w") as file:
+        with h5py.File(given, "w") as file:
             file.create_dataset("a", data=values, chunks=(1 << 18,))
     elif suffix == ".arrow":
         table = pa.table({"a": values})
-        with pa.ipc.new_file(path, table.schema) as writer:
+        with pa.ipc.new_file(given, table.schema) as writer:
             writer.write_table(table, max_chunksize=1 << 20)
     elif suffix == ".json":
-        path.write_bytes(b"[" + b"1," * 8_000_000 + b"1]")
+        given.write_bytes(b"[" + b"1," * 8_000_000 + b"1]")
     else:
-        np.save(path, values)
-    return path
+        np.save(given, values)
+    report = shuffle_in_child([given], tmp_path / f"out{suffix}", memory=64 * MB, seed=0, workers=2)
+    assert report["measured_peak_bytes"] <= 64 * MB + BASE
 
 
-def write_dictionaries(folder: Path, is_long: str) -> Path:
-    """Write long rows, by their value, their text or a value inside, behind short ones, with dictionaries."""
-    texts = (f"{number:05}" * (1 if is_long == "text" else 1000) for number in range(200))
-    values = pa.array(["short", *texts])
+@pytest.mark.slow
+@pytest.mark.parametrize("is_long", ["value", "text", "inside"])
+def test_long_rows_behind_short_ones_with_dictionaries_stay_within_the_limit(tmp_path: Path, is_long: str):
+    values = pa.array(
+        ["short", *(f"{number:05}" * (1 if is_long == "text" else 1000) for number in range(200))]
+    )
     kind = pa.dictionary(pa.int32(), pa.string())
     if is_long == "inside":
         kind = pa.struct({"value": kind})
     schema = pa.schema({"value": kind, "text": pa.string()})
-    with pa.ipc.new_file(folder / "in.arrow", schema) as writer:
+    with pa.ipc.new_file(tmp_path / "in.arrow", schema) as writer:
         for number in range(8):
             rows = 50_000 if number < 4 else 5000
             index = np.zeros(rows, np.int32) if number < 4 else np.arange(rows, dtype=np.int32) % 200 + 1
-            text = ["x" * (5000 if is_long == "text" and number >= 4 else 5)] * rows
+            texts = ["x" * (5000 if is_long == "text" and number >= 4 else 5)] * rows
             column = pa.DictionaryArray.from_arrays(pa.array(index), values)
             if is_long == "inside":
                 column = pa.StructArray.from_arrays([column], ["value"])
-            writer.write_batch(pa.record_batch([column, pa.array(text)], schema=schema))
-    return folder / "in.arrow"
-
-
-# What writes an input, the limit, and options.
-ODD: dict[str, tuple[Callable[[Path], Path], int, dict[str, Any]]] = {
-    "copies of long lines": (write_long_lines, 32 * MB, {"copies": [150]}),
-    **{
-        f"bytes{one}": (partial(write_bytes, suffix=one), 64 * MB, {"workers": 2})
-        for one in (".npy", ".arrow", ".h5", ".json")
-    },
-    **{
-        f"dictionaries, long {one}": (partial(write_dictionaries, is_long=one), 128 * MB, {"workers": 2})
-        for one in ("value", "text", "inside")
-    },
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("case", ODD)
-def test_odd_records_stay_within_the_limit(tmp_path: Path, case: str):
-    write, memory, options = ODD[case]
-    given = write(tmp_path)
-    report = shuffle_in_child([given], tmp_path / f"out{given.suffix}", memory=memory, seed=0, **options)
-    assert report["measured_peak_bytes"] <= memory + BASE
-    if "copies" in options:
-        assert (tmp_path / "out.txt").stat().st_size == 150 * given.stat().st_size
+            writer.write_batch(pa.record_batch([column, pa.array(texts)], schema=schema))
+    report = shuffle_in_child(
+        [tmp_path / "in.arrow"], tmp_path / "out.arrow", memory=128 * MB, seed=0, workers=2
+    )
+    assert report["measured_peak_bytes"] <= 128 * MB + BASE
 
 
 @pytest.mark.slow

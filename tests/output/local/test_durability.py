@@ -1,4 +1,4 @@
-"""What syncs there are besides those of `tests.run.test_power_loss`: of many shards, and of runs that end early."""
+"""What syncs there are besides those of `tests.run.test_deaths`: of many shards, and of runs that end early."""
 
 import os
 import threading

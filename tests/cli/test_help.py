@@ -120,6 +120,7 @@ def test_formats_are_listed_with_their_packages(
         "--header --separator --zero-terminated --record-lines --record-start --schema"
     )
     assert rows["megatron"].split()[1] == ".bin+.idx"
+    assert f" h5py {version('h5py')} deflate " in rows["hdf5"]
     assert (listed.returncode, shown.returncode) == (2, 2) if is_broken else (0, 0)
     problem = "the format 'gone' of the package recshuf-rows cannot be imported"
     assert (problem in shown.stderr.decode()) == is_broken

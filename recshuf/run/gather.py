@@ -187,25 +187,29 @@ class Gather:
         check_written(self._groups, wanted, [digest])
 
     def _write_shards(self, shards: Shards, numbers: range, loaders: Pool) -> None:
-        chunks = self._order(self._bounds[numbers.start : numbers.stop + 1], loaders)
-        for shard in numbers:
-            wanted = self._bounds[shard + 1] - self._bounds[shard]
-            content = Content()
-            with shards.open(shard) as sink:
-                while content.total.records < wanted:
-                    batch, part = next(chunks)
-                    sink.write(batch)
-                    content = content.join(part)
-                    self._progress.advance(part.total.records, count_bytes(batch))
-                    del batch
-                    if self._stopped.is_set():
-                        raise Stopped
-            wanted -= content.dropped.records
-            for count, what in ((content.digest.records, "given"), (sink.record_count, "written")):
-                if count != wanted:
-                    raise _miscounted(shard, count, what, wanted)
-            self._written[shard] = content
-            shards.finish(shard, content)
+        # An error keeps this frame: what waits in it would keep the lock of large groups, for which other writers wait.
+        with closing(self._order(self._bounds[numbers.start : numbers.stop + 1], loaders)) as chunks:
+            for shard in numbers:
+                self._write_shard(shards, shard, chunks)
+
+    def _write_shard(self, shards: Shards, shard: int, chunks: Iterator[Chunk]) -> None:
+        wanted = self._bounds[shard + 1] - self._bounds[shard]
+        content = Content()
+        with shards.open(shard) as sink:
+            while content.total.records < wanted:
+                batch, part = next(chunks)
+                sink.write(batch)
+                content = content.join(part)
+                self._progress.advance(part.total.records, count_bytes(batch))
+                del batch
+                if self._stopped.is_set():
+                    raise Stopped
+        wanted -= content.dropped.records
+        for count, what in ((content.digest.records, "given"), (sink.record_count, "written")):
+            if count != wanted:
+                raise _miscounted(shard, count, what, wanted)
+        self._written[shard] = content
+        shards.finish(shard, content)
 
     def _decode_parts(self, batch: pa.RecordBatch, content: Content) -> Iterator[Chunk]:
         """Yield native records in table form, a part as large as a pile at a time: a table may take many times as much.
@@ -222,7 +226,7 @@ class Gather:
             yield self._decoder.decode(batch.slice(start, rows)), Content()
         yield self._decoder.decode(batch.slice(last)), content
 
-    def _order(self, bounds: Sequence[int], loaders: Pool) -> Iterator[Chunk]:
+    def _order(self, bounds: Sequence[int], loaders: Pool) -> Generator[Chunk]:
         """Yield the records of consecutive shards in shuffled order, ordering some runs ahead."""
         ahead: deque[Future[list[Chunk]]] = deque()
 

@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterable, Sequence
 from itertools import chain, groupby, pairwise
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,14 @@ import pytest
 
 import recshuf
 from recshuf.errors import MemoryLimitError, RecshufWarning
+from recshuf.formats.lines.sink import LineSink
 from recshuf.piles.regions import FilledRegions
 from recshuf.records import value_keys
 from tests.conftest import Run
 from tests.support.formats.conversion_data import read_columns, write_users
 from tests.support.group_oracle import cut_groups, expect_groups
+from tests.support.processes.command_line import DEADLINE
+from tests.support.processes.deaths import fork, join
 from tests.support.processes.task_runs import SavedPlan, divide_small, shuffle
 from tests.support.small_runs import Listener, change_plans, put_in_place, read_files, spill
 
@@ -35,7 +39,7 @@ def read_ids(path: Path) -> list[list[int]]:
     return [read_columns(file).get("id", []) for file in files]
 
 
-def join(lists: Iterable[list[int]]) -> list[int]:
+def chain_all(lists: Iterable[list[int]]) -> list[int]:
     return list(chain.from_iterable(lists))
 
 
@@ -81,7 +85,7 @@ def test_values_with_one_hash_lie_side_by_side_and_nothing_is_lost(
     users = [f"u{number}" for number in np.random.default_rng(5).integers(0, 50, 400)]
     paths = write_users(tmp_path / "in", "jsonl", [users])
     report = recshuf.shuffle(paths, tmp_path / "out", seed=1, shards=3, group_by="user", verify=True)
-    ids = join(read_ids(tmp_path / "out"))
+    ids = chain_all(read_ids(tmp_path / "out"))
     assert sorted(ids) == list(range(400))
     assert report.features["group_by"]["groups"] == 2**bits
     ends = [number for number, (one, other) in enumerate(pairwise(ids)) if one > other]
@@ -133,8 +137,34 @@ def test_a_pile_of_one_value_is_not_split(tmp_path: Path, monkeypatch: pytest.Mo
     )
     paths = write_users(tmp_path / "in", "jsonl", [["all"] * 600 + [f"u{number}" for number in range(40)]])
     recshuf.shuffle(paths, tmp_path / "out", seed=7, group_by="user", memory="64MB")
-    assert sorted(join(read_ids(tmp_path / "out"))) == list(range(640))
+    assert sorted(chain_all(read_ids(tmp_path / "out"))) == list(range(640))
     assert 1 <= len(splits) <= 4
+
+
+def test_a_writer_that_fails_in_a_large_group_keeps_no_other_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Of groups that exceed the plan, one is in memory at a time."""
+    users = [f"u{number % 8}" for number in range(800)]
+    paths = write_users(tmp_path / "in", "jsonl", [users])
+    change_plans(monkeypatch, pile_bytes=100, value_bytes=10**6, shard_writers=2, gather_workers=2)
+    both, begin = Barrier(2, timeout=DEADLINE), LineSink.__init__
+
+    def begin_together(sink: LineSink, *given: Any, **options: Any) -> None:
+        both.wait()
+        begin(sink, *given, **options)
+
+    def fail(*_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(LineSink, "__init__", begin_together)
+    monkeypatch.setattr(LineSink, "write", fail)
+
+    def run() -> None:
+        with pytest.raises(OSError, match="Input/output error"):
+            recshuf.shuffle(paths, tmp_path / "out", seed=7, shards=2, group_by="user", memory="64MB")
+
+    assert join(fork(run), DEADLINE) == 0
 
 
 def test_tasks_go_on_with_the_memory_of_the_new_attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -190,7 +220,7 @@ def test_streams_and_what_bad_lines_leave_are_grouped(tmp_path: Path, call: Run)
     users = choose_users(80)
     (path,) = write_users(tmp_path / "in", "jsonl", [users])
     groups = expect_groups(to_texts([users]), 7)
-    ids = join(groups)
+    ids = chain_all(groups)
     words = ("--format", "jsonl", "--group-by", "user", "--seed", "7")
     result = call("-", *words, stdin=path.read_bytes())
     assert [json.loads(line)["id"] for line in result.stdout.splitlines()] == ids
@@ -204,7 +234,7 @@ def test_streams_and_what_bad_lines_leave_are_grouped(tmp_path: Path, call: Run)
     assert table["source_row"].to_pylist() == [number + 1 for number in table["id"].to_pylist()]
     assert report.quarantined == 1
     found = [[row["id"] for row in rows] for _, rows in groupby(table.to_pylist(), lambda row: row["user"])]
-    assert sorted(ids) == sorted(join(found))
+    assert sorted(ids) == sorted(chain_all(found))
     assert report.features["group_by"]["groups"] == len(groups)
 
 

@@ -18,7 +18,14 @@ from recshuf.errors import UsageError
 from recshuf.job.plan import Plan
 from recshuf.records.keys import draw_keys
 from tests.support.effort import TRIES_ALL, examples, mostly_slow, some
-from tests.support.group_oracle import cut_groups, expect_copies, expect_groups
+from tests.support.group_oracle import (
+    cut_groups,
+    expect_copies,
+    expect_groups,
+    expect_parts,
+    expect_parts_of_values,
+)
+from tests.support.processes.killed_runs import Killed, kill_after
 from tests.support.small_runs import change_plans, forge_keys, list_shards, sort_places
 
 UNLIMITED = 1 << 40
@@ -72,41 +79,59 @@ Record = tuple[str | None, str | None]
 VALUE = st.none() | st.sampled_from(["", "a", "a\0", "ab", "7", "é"]) | st.text(max_size=2)
 FIELDS = st.sampled_from([("a",), ("a", "b")])
 COPIES = st.tuples(st.sampled_from([1, "0.3", 2.5]), *[st.sampled_from([0, 0.75, 1, 3])] * 3)
+SHARES = {"a": "0.5", "b": "0.35", "c": "0.15"}
 FEATURES = st.one_of(
     st.fixed_dictionaries({}, optional={"head_count": st.integers(0, 100)}),
     st.fixed_dictionaries({"group_by": FIELDS, "group_order": st.sampled_from(["input", "random"])}),
     st.fixed_dictionaries({"dedup": FIELDS | st.just("record")}),
     st.fixed_dictionaries({"copies": COPIES}),
+    st.fixed_dictionaries({"split": st.just(SHARES)}),
+    st.fixed_dictionaries(
+        {"split": st.just(SHARES), "split_by": FIELDS, "split_seed": st.integers(0, 2**128 - 1)}
+    ),
 )
 
 
 def expect_order(
     inputs: Sequence[Sequence[Record]], lines: Sequence[Sequence[str]], seed: int, feature: dict[str, Any]
 ) -> list[list[int]]:
-    """Return the numbers of the records that are written, those of a group together."""
+    """Return the numbers of the records that are written, those of a group together; parts follow each other."""
     counts = [len(records) for records in inputs]
-    if fields := feature.get("group_by", feature.get("dedup")):
-        values = [
-            [
-                (f"{line}\n",) if fields == "record" else record[: len(fields)]
-                for record, line in zip(*own, strict=True)
-            ]
-            for own in zip(inputs, lines, strict=True)
-        ]
-        texts = [
-            [tuple(None if one is None else one.encode() for one in record) for record in own]
-            for own in values
-        ]
+    places = sort_places(counts, seed)[: feature.get("head_count")]
+    fields = feature.get("group_by", feature.get("dedup", feature.get("split_by")))
+    texts: list[list[tuple[bytes | None, ...]]] = []
+    for records, own in zip(inputs, lines, strict=True):
+        values = (
+            [(f"{line}\n",) for line in own]
+            if fields == "record"
+            else [one[: len(fields or ())] for one in records]
+        )
+        texts.append([tuple(None if one is None else one.encode() for one in record) for record in values])
+    if "group_by" in feature or "dedup" in feature:
         groups = expect_groups(texts, seed, feature.get("group_order", "input"))
         return groups if "group_by" in feature else [group[:1] for group in groups]
-    places = sort_places(counts, seed)[: feature.get("head_count")]
     if "copies" in feature:
-        taken = [
-            int(Fraction(str(one)) * count + Fraction(1, 2))
-            for one, count in zip(feature["copies"], counts, strict=True)
-        ]
-        places = expect_copies(seed, [[count] for count in counts], taken)
+        exact = [Fraction(str(one)) * count for one, count in zip(feature["copies"], counts, strict=True)]
+        sources = [[count] for count in counts]
+        places = expect_copies(seed, sources, [int(one + Fraction(1, 2)) for one in exact])
+    if "split" in feature:
+        shares = [*map(Fraction, SHARES.values())]
+        parts = expect_parts(counts, shares, seed)
+        if fields:
+            parts = expect_parts_of_values(texts, shares, feature["split_seed"])
+        places = [place for part in parts for place in places if place in part]
     return [[sum(counts[:index]) + row] for index, row in places]
+
+
+def dies_after(parts: int, *given: Any, **options: Any) -> bool:
+    """Return whether a run died when so many of its pile sets and shards were finished, and not later."""
+    with pytest.MonkeyPatch.context() as patch:
+        kill_after(patch, parts)
+        try:
+            recshuf.shuffle(*given, **options)
+        except Killed:
+            return True
+    return False
 
 
 def read_shard(path: Path) -> list[dict[str, Any]]:
@@ -139,12 +164,15 @@ def read_shard(path: Path) -> list[dict[str, Any]]:
     verify=st.booleans(),
     provenance=st.booleans(),
     in_store=st.booleans(),
+    parts=st.none() | st.integers(1, 5),
 )
 def test_any_plan_and_feature_give_the_order_of_the_formulas(
-    inputs: list[list[Record]], feature: dict[str, Any], seed: int, numbers: dict[str, Any], shards: int, to: str, verify: bool, provenance: bool, in_store: bool,
+    inputs: list[list[Record]], feature: dict[str, Any], seed: int, numbers: dict[str, Any], shards: int, to: str, verify: bool, provenance: bool, in_store: bool, parts: int | None,
 ):  # fmt: skip
     if "copies" in feature:
         feature = {"copies": feature["copies"][: len(inputs)]}
+    if "split" in feature:
+        shards += 2
     total = sum(map(len, inputs))
     own = iter([{} if feature.get("dedup") == "record" else {"id": k, "pad": "x" * (k % 7)} for k in range(total)])  # fmt: skip
     lines = [[json.dumps({"a": a, "b": b} | next(own)) for a, b in records] for records in inputs]
@@ -161,19 +189,21 @@ def test_any_plan_and_feature_give_the_order_of_the_formulas(
         for path, texts in zip(paths, lines, strict=True):
             path.write_text("".join(f"{text}\n" for text in texts))
         change_plans(patch, **numbers)
-        fields = feature.get("group_by", feature.get("dedup", ()))
+        fields = feature.get("group_by", feature.get("dedup", feature.get("split_by", ())))
         records = [record for records in inputs for record in records]
         if records and fields != "record" and any({one[k] for one in records} == {None} for k in range(len(fields))):  # fmt: skip
             with pytest.raises(UsageError, match=r"no record has a value of '[ab]'"):
-                recshuf.shuffle(paths, folder / "out", **options)
+                recshuf.shuffle(paths, f"{folder}/out/", **options)
             return
         in_store &= bool(total) and feature.keys() <= {"head_count"}  # which a gather knows, too
         if in_store:
             recshuf.scatter(paths, folder / "store", seed=options.pop("seed"))
             patch.undo()
-            report = recshuf.gather(folder / "store", folder / "out", **options)
+            report = recshuf.gather(folder / "store", f"{folder}/out/", **options)
+        elif parts is None or not dies_after(parts, paths, f"{folder}/out/", **options):
+            report = recshuf.shuffle(paths, f"{folder}/out/", **options, overwrite=True)
         else:
-            report = recshuf.shuffle(paths, folder / "out", **options)
+            report = recshuf.shuffle(paths, f"{folder}/out/", **options, resume=True)
         found = [read_shard(path) for path in list_shards(folder / "out")]
         left = sorted(path.name for path in folder.iterdir() if path not in paths)
     rows = [
@@ -183,7 +213,7 @@ def test_any_plan_and_feature_give_the_order_of_the_formulas(
     ]
     groups = expect_order(inputs, lines, seed, feature)
     assert [row for shard in found for row in shard] == [rows[number] for group in groups for number in group]
-    if "dedup" not in feature:  # else nobody knows before how many there are
+    if not {"dedup", "split"} & feature.keys():  # of repeats nobody knows before how many there are
         cut = [[rows[number] for number in shard] for shard in cut_groups(groups, shards)]
         assert found == cut
     assert [len(shard) for shard in found] == [shard.records for shard in report.shards]

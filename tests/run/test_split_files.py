@@ -4,27 +4,21 @@ from __future__ import annotations
 
 import json
 import os
-from fractions import Fraction
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
-import xxhash
-from numpy.random import SeedSequence
 
 import recshuf
 from recshuf.errors import ForeignFileError, OutputExistsError, UsageError
 from recshuf.output.manifest import manifest_path
-from recshuf.records.keys import apportion, stream_of
-from recshuf.records.value_keys import encrypt
+from recshuf.records.keys import apportion
 from tests.conftest import Run
 from tests.support.formats.conversion_data import read_columns, write_users
 from tests.support.numbered_files import make_inputs, read_ids
-from tests.support.processes.task_runs import divide_small
-from tests.support.small_runs import Listener, forge_keys, read_files, spill
+from tests.support.small_runs import Listener, forge_keys, read_files
 
 COUNTS = (60, 40, 0, 50)
 """A file of HDF5 has at least one record."""
@@ -255,40 +249,6 @@ def test_a_value_is_in_one_part_whatever_the_format_the_seed_and_the_other_recor
     assert {(part, now[user]) for user, part in found["jsonl"].items() if part != now[user]} <= {
         ("train", "val")
     }
-
-
-def test_parts_are_those_of_the_formula(tmp_path: Path):
-    """The key of each text, and how many thresholds are at most as large; without a value, the hash of nothing."""
-    inputs = make_users(tmp_path / "in", kind="parquet")
-    shuffle(inputs, tmp_path / "out", split_by="user", split_seed=5)
-    a, b = SeedSequence(5, spawn_key=stream_of("value")).generate_state(2, np.uint64).tolist()
-    ends = [int(Fraction(share) * 2**64) for share in ("0.7", "0.9")]
-    found = read_users(tmp_path / "out")
-    for user, part in found.items():
-        text, seed = (b"", a + 1) if user == "None" else (user.encode(), a)
-        low, high = (
-            np.array([word], np.uint64)
-            for word in divmod(xxhash.xxh3_128_intdigest(text, seed % 2**64), 2**64)[::-1]
-        )
-        key = int(encrypt(low, high, b)[0][0])
-        assert [*SHARES][sum(end <= key for end in ends)] == part
-    assert len(found) == 41
-
-
-@pytest.mark.parametrize(("way", "split_by"), [("piles", None), ("piles", "user"), ("tasks", "user")])
-def test_no_plan_changes_parts(
-    tmp_path: Path, way: str, split_by: str | None, monkeypatch: pytest.MonkeyPatch
-):
-    """Piles on disk that are larger than planned, and split; or tasks."""
-    inputs, given = make_users(tmp_path / "in"), {"split_by": split_by, "shard_records": 20}
-    shuffle(inputs, tmp_path / "plain", **given)
-    if way == "piles":
-        spill(monkeypatch, pile_bytes=500)
-        shuffle(inputs, tmp_path / "other", **given, piles=3)
-    else:
-        divide_small(monkeypatch)
-        shuffle(inputs, tmp_path / "other", **given, piles=64, engine="threads", memory="300MB")
-    assert read_files(tmp_path / "plain") == read_files(tmp_path / "other")
 
 
 def test_verify_finds_a_value_in_two_parts(tmp_path: Path):

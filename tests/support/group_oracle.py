@@ -1,29 +1,31 @@
-"""Groups and copies by the formulas of docs/store.md, one record at a time: slow, obvious oracles."""
+"""Groups, copies and parts by the formulas of docs/store.md, one record at a time: slow, obvious oracles."""
 
 from collections import Counter
 from collections.abc import Sequence
-from itertools import groupby
+from fractions import Fraction
+from itertools import accumulate, groupby, pairwise
 
 import numpy as np
 import xxhash
 from numpy.random import SeedSequence
 
-from recshuf.records.keys import draw_keys, stream_of
+from recshuf.records.keys import apportion, draw_keys, stream_of
 
-SAMPLE, COPY = stream_of("sample"), stream_of("copy")
+SAMPLE, COPY, SPLIT = stream_of("sample"), stream_of("copy"), stream_of("split")
 Texts = tuple[bytes | None, ...]
 """Of the values of a record, a field each; None where it has none."""
 
 
-def find_key(texts: Texts, seed: int, place: tuple[int, int]) -> tuple[int, int]:
-    """Return the two words of the key of a record at some input and row."""
+def find_key(texts: Texts, seed: int, place: tuple[int, int] | None) -> tuple[int, int]:
+    """Return the two words of the key of a record at some input and row; without these, all that have no value share one."""
     hash_seed, key = SeedSequence(seed, spawn_key=stream_of("value")).generate_state(2, np.uint64).tolist()
     hashes = [0 if text is None else xxhash.xxh3_128_intdigest(text, hash_seed) for text in texts]
     number = hashes[0]
     if len(texts) > 1:
         number = xxhash.xxh3_128_intdigest(b"".join(one.to_bytes(16, "big") for one in hashes), hash_seed)
     if all(text is None for text in texts):
-        number = (place[0] << 42 | place[1]) | (2**64 - 1) << 64
+        shared = xxhash.xxh3_128_intdigest(b"", (hash_seed + 1) % 2**64)
+        number = (place[0] << 42 | place[1]) | (2**64 - 1) << 64 if place else shared
     return _encrypt(number, key)
 
 
@@ -90,3 +92,24 @@ def expect_copies(seed: int, sources: Sequence[Sequence[int]], taken: Sequence[i
                 stream = (*COPY, copy) if copy else ()
                 copies.append((draw_keys(seed, [(i, r, 1)], stream)[0], i, r, copy))
     return [(i, r) for _, i, r, _ in sorted(copies)]
+
+
+def expect_parts(counts: Sequence[int], shares: Sequence[Fraction], seed: int) -> list[list[tuple[int, int]]]:
+    """Return input and row of the records of each part of a split, by their second keys."""
+    places = [(index, row) for index, count in enumerate(counts) for row in range(count)]
+    ordered = sorted((draw_keys(seed, [(i, r, 1)], SPLIT)[0], i, r) for i, r in places)
+    ends = [0, *accumulate(apportion(len(places), shares))]
+    return [[(i, r) for _, i, r in ordered[start:end]] for start, end in pairwise(ends)]
+
+
+def expect_parts_of_values(
+    inputs: Sequence[Sequence[Texts]], shares: Sequence[Fraction], seed: int
+) -> list[list[tuple[int, int]]]:
+    """Return input and row of the records of each part of a split by values: as many thresholds are at most their key."""
+    ends = [int(share * 2**64) for share in accumulate(shares[:-1])]
+    parts: list[list[tuple[int, int]]] = [[] for _ in shares]
+    for index, records in enumerate(inputs):
+        for row, texts in enumerate(records):
+            key, _ = find_key(texts, seed, None)
+            parts[sum(end <= key for end in ends)].append((index, row))
+    return parts

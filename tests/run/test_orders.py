@@ -95,7 +95,7 @@ FEATURES = st.one_of(
 def expect_order(
     inputs: Sequence[Sequence[Record]], lines: Sequence[Sequence[str]], seed: int, feature: dict[str, Any]
 ) -> list[list[int]]:
-    """Return the numbers of the records that are written, those of a group together; parts follow each other."""
+    """Return the numbers of the records that are written, those of a group or of a part together."""
     counts = [len(records) for records in inputs]
     places = sort_places(counts, seed)[: feature.get("head_count")]
     fields = feature.get("group_by", feature.get("dedup", feature.get("split_by")))
@@ -119,7 +119,9 @@ def expect_order(
         parts = expect_parts(counts, shares, seed)
         if fields:
             parts = expect_parts_of_values(texts, shares, feature["split_seed"])
-        places = [place for part in parts for place in places if place in part]
+        return [
+            [sum(counts[:index]) + row for index, row in places if (index, row) in part] for part in parts
+        ]
     return [[sum(counts[:index]) + row] for index, row in places]
 
 
@@ -169,6 +171,7 @@ def read_shard(path: Path) -> list[dict[str, Any]]:
 def test_any_plan_and_feature_give_the_order_of_the_formulas(
     inputs: list[list[Record]], feature: dict[str, Any], seed: int, numbers: dict[str, Any], shards: int, to: str, verify: bool, provenance: bool, in_store: bool, parts: int | None,
 ):  # fmt: skip
+    """Also of runs that die and are continued, and of stores."""
     if "copies" in feature:
         feature = {"copies": feature["copies"][: len(inputs)]}
     if "split" in feature:
@@ -204,7 +207,8 @@ def test_any_plan_and_feature_give_the_order_of_the_formulas(
             report = recshuf.shuffle(paths, f"{folder}/out/", **options, overwrite=True)
         else:
             report = recshuf.shuffle(paths, f"{folder}/out/", **options, resume=True)
-        found = [read_shard(path) for path in list_shards(folder / "out")]
+        shards_made = list_shards(folder / "out")
+        found = [read_shard(path) for path in shards_made]
         left = sorted(path.name for path in folder.iterdir() if path not in paths)
     rows = [
         json.loads(text) | ({"source_file": str(path), "source_row": row} if provenance else {})
@@ -213,9 +217,14 @@ def test_any_plan_and_feature_give_the_order_of_the_formulas(
     ]
     groups = expect_order(inputs, lines, seed, feature)
     assert [row for shard in found for row in shard] == [rows[number] for group in groups for number in group]
-    if not {"dedup", "split"} & feature.keys():  # of repeats nobody knows before how many there are
-        cut = [[rows[number] for number in shard] for shard in cut_groups(groups, shards)]
-        assert found == cut
+    if "split" in feature:
+        places = [[*SHARES].index(path.parent.name) for path in shards_made]
+        sizes = [
+            sum(len(shard) for shard, at in zip(found, places, strict=True) if at == k) for k in range(3)
+        ]
+        assert (places, sizes) == (sorted(places), [len(part) for part in groups])
+    elif "dedup" not in feature:  # of repeats nobody knows before how many there are
+        assert found == [[rows[number] for number in shard] for shard in cut_groups(groups, shards)]
     assert [len(shard) for shard in found] == [shard.records for shard in report.shards]
     assert [one.records for one in report.inputs] == [len(records) for records in inputs]
     assert (report.records, report.records_written) == (total, sum(map(len, groups)))

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from recshuf.cli.task_commands import task_command
+from recshuf.system.files import lock_folder
 from tests.conftest import Run
 from tests.support.numbered_files import make_inputs
 from tests.support.processes.task_runs import divide_small, read_all, shuffle
@@ -93,6 +94,16 @@ def test_tasks_together_write_the_same_bytes(tasks: Tasks, call: Run, name: str,
         if stage != "commit":
             assert not call("task", tasks.folder / "plan.json", "0", "-q").stderr
     tasks.compare(inputs, to=to)
+
+
+def test_a_commit_waits_for_the_end_of_other_tasks(tasks: Tasks):
+    tasks.plan()
+    tasks.run_stages(*STAGES[:3])
+    (last,) = tasks.numbers("commit")
+    task = lock_folder(tasks.work, "out", is_shared=True)
+    tasks.refuse(last, 1, "out: another run is writing it")
+    os.close(task)
+    tasks.run(last)
 
 
 def list_readers(tasks: Tasks, index: int) -> list[int]:

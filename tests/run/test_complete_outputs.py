@@ -220,6 +220,14 @@ def test_an_output_takes_the_place_of_its_input(tmp_path: Path, name: str):
     assert len(os.listdir(tmp_path / "out")) == 2
 
 
+def test_an_output_inside_a_folder_of_inputs_is_not_read_back(tmp_path: Path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.txt").write_text("1\n2\n3\n")
+    for _ in range(2):
+        report = recshuf.shuffle(tmp_path / "in", tmp_path / "in" / "out.txt", overwrite=True)
+        assert report.records == 3
+
+
 # Room on disk: numbers of the system are replaced, as nobody can have a disk of a few bytes.
 
 

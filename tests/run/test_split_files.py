@@ -18,6 +18,7 @@ from recshuf.records.keys import apportion
 from tests.conftest import Run
 from tests.support.formats.conversion_data import read_columns, write_users
 from tests.support.numbered_files import make_inputs, read_ids
+from tests.support.processes.task_runs import divide_small
 from tests.support.small_runs import Listener, forge_keys, read_files
 
 COUNTS = (60, 40, 0, 50)
@@ -249,6 +250,14 @@ def test_a_value_is_in_one_part_whatever_the_format_the_seed_and_the_other_recor
     assert {(part, now[user]) for user, part in found["jsonl"].items() if part != now[user]} <= {
         ("train", "val")
     }
+
+
+def test_tasks_write_parts_of_values_as_one_process_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    inputs, given = make_users(tmp_path / "in"), {"split_by": "user", "shard_records": 20}
+    shuffle(inputs, tmp_path / "plain", **given)
+    divide_small(monkeypatch)
+    shuffle(inputs, tmp_path / "tasks", **given, piles=64, engine="threads", memory="300MB")
+    assert read_files(tmp_path / "plain") == read_files(tmp_path / "tasks")
 
 
 def test_verify_finds_a_value_in_two_parts(tmp_path: Path):

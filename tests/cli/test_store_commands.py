@@ -124,6 +124,10 @@ SLIPS: dict[str, list[tuple[int, str, str]]] = {
         (2, "check in.jsonl --against store", "is a pile store; recshuf gather"),
         (2, "picture store --column a -o ./x.png", "is a pile store; recshuf gather"),
         (2, "picture in.jsonl --column a", "no file for the picture; usage: recshuf picture"),
+        *(
+            (2, f"{line} -q -v", "-q and -v contradict each other; give one of them")
+            for line in ("scatter in.jsonl -o ./new", "gather store -o ./x.jsonl", "window store --append in.jsonl", "picture in.jsonl --column a -o ./x.png")
+        ),
         (2, "gallery", "no folder; usage: recshuf gallery -o DIR"),
         (2, "check --loader store --epoch -1", "--epoch=-1: give an integer"),
         (2, "check --loader store --loader store", "--loader: names 2 stores; check one after the other"),

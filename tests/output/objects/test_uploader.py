@@ -32,7 +32,6 @@ from recshuf.storage.writing import (
 from recshuf.storage.writing.s3 import S3Bucket
 from tests.support.objects.object_server import Bucket, ProxiedRequest
 
-slow = pytest.mark.slow
 PART = 5 << 20
 """Least bytes of a part but the last."""
 PARTS = "PUT .*partNumber"
@@ -68,8 +67,7 @@ def open_stream(
     return stream, (path, FinishedShard(number, path.name, Digest(), None))
 
 
-@pytest.mark.parametrize("part_threads", [3, pytest.param(1, marks=slow)])
-def test_as_many_shards_wait_and_parts_are_sent_as_planned(bucket: Bucket, tmp_path: Path, part_threads: int):
+def test_as_many_shards_wait_and_parts_are_sent_as_planned(bucket: Bucket, tmp_path: Path):
     """The parts are held until as many shards are in progress as may be."""
     kept: list[FinishedShard] = []
     begun, may_go, lock = threading.Semaphore(0), threading.Event(), threading.Lock()
@@ -89,7 +87,7 @@ def test_as_many_shards_wait_and_parts_are_sent_as_planned(bucket: Bucket, tmp_p
     bucket.proxy.call("POST .*uploads", begun.release, 10**6)
     bucket.proxy.add(PARTS, hold, 10**6)
     added: list[int] = []
-    with closing(make_uploader(bucket, kept.append, part_threads)) as made:
+    with closing(make_uploader(bucket, kept.append, part_threads=3)) as made:
 
         def add_all() -> None:
             for number in range(20):
@@ -105,7 +103,7 @@ def test_as_many_shards_wait_and_parts_are_sent_as_planned(bucket: Bucket, tmp_p
         may_go.set()
         thread.join()
     assert len(kept) == 20
-    assert max(counts) <= part_threads
+    assert max(counts) <= 3
     assert not list(tmp_path.glob("shard-*")), "files of shards that the store has"
 
 
@@ -116,13 +114,7 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("small_parts")
 @pytest.mark.parametrize(
-    ("size", "in_order"),
-    [
-        (0, False),
-        (2 * PART + 5, True),
-        (PART, False),
-        *(pytest.param(*one, marks=slow) for one in ((1, True), (3 * PART + 5, True), (PART + 1, False))),
-    ],
+    ("size", "in_order"), [(0, False), (2 * PART + 5, True), (PART, False), (PART + 1, False)]
 )
 def test_a_stream_is_uploaded_and_noted_without_a_file(
     bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, in_order: bool

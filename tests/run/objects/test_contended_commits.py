@@ -1,17 +1,22 @@
-"""Commits during which other programs write, replace or delete an object of the output."""
+"""Commits during which other programs write, replace or delete an object, and runs that end at any request."""
 
+import json
 from contextlib import nullcontext, suppress
+from itertools import count
+from typing import Any
 
 import pytest
 
-from recshuf.errors import AlreadyCompleteError, OutputError
-from tests.support.effort import mostly_slow
+from recshuf.errors import AlreadyCompleteError, OutputError, RecshufError
+from tests.support.effort import TRIES_ALL
 from tests.support.objects.object_outputs import (
     AnyBucket,
+    Contents,
     Output,
     check_whole,
     read_visible,
 )
+from tests.support.objects.object_server import ProxiedRequest
 
 slow = pytest.mark.slow
 SHARD, MANIFEST = "data/out/shard-00002.txt", "data/.out.recshuf.json"
@@ -46,9 +51,8 @@ def change(bucket: AnyBucket, key: str, moment: str, deed: str) -> None:
     ("key", "moment", "deed"),
     [
         (SHARD, "complete", "deleted"),
-        pytest.param(MANIFEST, "claim", "replaced, deleted", marks=slow),
+        (MANIFEST, "manifest", "deleted"),
         pytest.param(SHARD, "claim", "replaced, deleted", marks=slow),
-        pytest.param(MANIFEST, "manifest", "deleted", marks=slow),
     ],
 )
 def test_an_old_object_that_others_delete_is_made_anew(
@@ -69,12 +73,9 @@ def test_an_old_object_that_others_delete_is_made_anew(
     ("key", "moment", "has_old", "overwrite"),
     [
         (SHARD, "claim", True, True),
-        pytest.param(MANIFEST, "claim", False, False, marks=slow),
+        (MANIFEST, "claim", False, False),
         pytest.param(MANIFEST, "manifest", True, True, marks=slow),
-        pytest.param(SHARD, "claim", False, True, marks=slow),
         pytest.param(SHARD, "complete", True, True, marks=slow),
-        pytest.param(MANIFEST, "claim", True, True, marks=slow),
-        pytest.param(SHARD, "claim", False, False, marks=slow),
     ],
 )
 def test_an_object_of_others_stays_until_it_is_deleted(
@@ -98,9 +99,7 @@ def test_an_object_of_others_stays_until_it_is_deleted(
 
 
 @pytest.mark.usefixtures("old")
-@pytest.mark.parametrize(
-    "key", mostly_slow([MANIFEST, "data/out/shard-00099.txt", "data/out/shard-00007.txt"], MANIFEST)
-)
+@pytest.mark.parametrize("key", [MANIFEST, "data/out/shard-00007.txt"])
 def test_an_object_that_changes_before_the_commit_is_not_replaced(
     bucket: AnyBucket, output: Output, key: str
 ):
@@ -118,3 +117,73 @@ def test_an_object_of_others_in_place_of_one_that_is_deleted_stays(bucket: AnyBu
     change(bucket, key, "claim", "replaced")
     output.shuffle(overwrite=True)
     check_whole(bucket, output.expected | {key: b"precious"})
+
+
+# Runs that end before or after any of their requests
+
+
+def end_at(output: Output, moment: int, **options: Any) -> bool:
+    """End a run before or after its request number `moment` // 2: the store does nothing more for it, as if it were killed.
+
+    Return whether it made so many.
+    """
+    number, is_late = divmod(moment, 2)
+    proxy, struck = output.bucket.proxy, list[str]()
+
+    def strike(one: ProxiedRequest) -> bool:
+        struck.append(one.path)
+        proxy.answer("", *output.bucket.refusal[:2], times=10**6)
+        return one.forward(loses_reply=True) if is_late else one.drop()
+
+    proxy.clear()
+    proxy.add("", lambda _: False, number)
+    proxy.add("", strike, 1)
+    with suppress(RecshufError):
+        output.shuffle(**options)
+    proxy.clear()
+    return bool(struck)
+
+
+def has_claim(bucket: AnyBucket) -> bool:
+    runs = [bucket.read(key) for key in bucket.list_keys() if key.endswith(".run")]
+    return any("commit" in json.loads(run.partition(b" ")[2]) for run in runs)
+
+
+def check_set(bucket: AnyBucket, old: Contents, new: Contents) -> None:
+    """Check that everything visible is the old or the new set, or that a commit has begun, which lists what it does."""
+    found = read_visible(bucket)
+    if not has_claim(bucket):
+        assert found in (old, new)
+    for key, content in found.items():
+        assert content in (old.get(key), new.get(key))
+    manifest = "data/.out.recshuf.json"
+    if manifest in found and found[manifest] == new[manifest]:
+        assert found.items() >= new.items()
+
+
+@pytest.mark.parametrize(
+    ("overwrite", "first", "every"), [(True, 3, 11), pytest.param(False, 0, 3, marks=slow)]
+)
+def test_a_run_that_ends_at_any_moment_leaves_the_old_or_the_new_set(
+    bucket: AnyBucket, output: Output, overwrite: bool, first: int, every: int
+):
+    """Some runs end again while they are continued."""
+    if overwrite:
+        output.put_old()
+    old = read_visible(bucket)
+    for moment in count(first, 1 if TRIES_ALL else every):
+        for key in bucket.list_keys():
+            bucket.delete(key)
+        for key, content in old.items():
+            bucket.put(key, content)
+        has_ended = end_at(output, moment, overwrite=overwrite)
+        check_set(bucket, old, output.expected)
+        if moment % 3 == 0:
+            end_at(output, moment // 2, overwrite=overwrite, resume=True)
+            check_set(bucket, old, output.expected)
+        with suppress(AlreadyCompleteError):
+            output.shuffle(overwrite=overwrite, resume=True)
+        output.check(is_lossy=True)
+        if not has_ended:
+            break
+    assert moment > 30

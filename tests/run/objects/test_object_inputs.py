@@ -8,10 +8,9 @@ import pytest
 
 import recshuf
 from recshuf.errors import InputError, MissingInputError, RecshufWarning, UsageError
-from recshuf.formats.compression import OUTPUT_SUFFIXES
 from tests.support.effort import mostly_slow
 from tests.support.formats.sample_folders import KINDS, make_folder
-from tests.support.numbered_files import FORMATS, make_inputs
+from tests.support.numbered_files import make_inputs
 from tests.support.objects.object_outputs import (
     SEED,
     SHARDS,
@@ -46,11 +45,7 @@ def check_equal(tmp_path: Path, bucket: AnyBucket, **options: Any) -> None:
     [
         ("jsonl", "parquet"),
         ("hdf5", None),
-        *(pytest.param(name, None, marks=slow) for name in FORMATS if name != "hdf5"),
-        *(
-            pytest.param(name, to, marks=slow)
-            for name, to in (("parquet", "jsonl"), ("csv", "parquet"), ("hdf5", "parquet"))
-        ),
+        *(pytest.param(name, "jsonl", marks=slow) for name in ("parquet", "csv")),
     ],
 )
 def test_the_output_is_that_of_a_run_on_local_files(
@@ -60,12 +55,10 @@ def test_the_output_is_that_of_a_run_on_local_files(
     check_equal(tmp_path, bucket, to=to)
 
 
-@pytest.mark.parametrize(
-    "compression", ["zstd", *(pytest.param(one, marks=slow) for one in ("gzip", "bz2", "xz", "lz4"))]
-)
-def test_compressed_inputs_are_read(tmp_path: Path, s3_bucket: Bucket, source: Path, compression: str):
+def test_compressed_inputs_are_read(tmp_path: Path, s3_bucket: Bucket, source: Path):
     (tmp_path / "in").mkdir()
-    shuffle(source, tmp_path / "in" / f"a.txt{OUTPUT_SUFFIXES[compression]}", shards=None)
+    for suffix in ("zst", "gz"):
+        shuffle(source, tmp_path / "in" / f"a.txt.{suffix}", shards=None)
     check_equal(tmp_path, s3_bucket)
 
 
@@ -183,11 +176,7 @@ def read(bucket: AnyBucket, tmp_path: Path, **options: Any) -> recshuf.ShuffleRe
 @in_each_store
 @pytest.mark.parametrize(
     ("number", "change"),
-    [
-        (1, "replaced"),
-        (2, "deleted"),
-        *(pytest.param(number, "replaced", marks=slow) for number in (0, 3)),
-    ],
+    [(1, "replaced"), (2, "deleted")],
 )
 def test_an_object_that_changes_is_an_error(tmp_path: Path, large: AnyBucket, number: int, change: str):
     seen = iter(range(1000))

@@ -1,7 +1,9 @@
-"""Tasks of several machines that write to a bucket: the bytes of a run in one process, seen when they are whole."""
+"""Tasks of several machines that write to a bucket, and pile sets there: the bytes of a run in one process."""
 
 import os
+import re
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,22 +11,25 @@ import pytest
 
 import recshuf
 from recshuf.api import runs
-from recshuf.errors import InputError, OutputError, PileError, UsageError
+from recshuf.errors import InputError, MemoryLimitError, OutputError, PileError, UsageError
 from recshuf.job.arguments import make_job
 from recshuf.job.options import ENGINES
+from recshuf.output.objects.stage import Uploads
 from recshuf.run.header import open_sets
 from recshuf.storage.reading.objects import count_read_bytes
 from tests.conftest import Run
-from tests.support.numbered_files import FORMATS, make_inputs
+from tests.support.numbered_files import make_inputs
 from tests.support.objects.object_outputs import (
     SHARDS,
     AnyBucket,
     Contents,
+    Output,
     check_whole,
     in_each_store,
     shuffle_locally,
 )
 from tests.support.objects.object_outputs import shuffle as shuffle_here
+from tests.support.objects.object_server import Bucket
 from tests.support.processes.task_runs import DyingEngine, LostError, divide_small
 
 slow = pytest.mark.slow
@@ -51,8 +56,8 @@ def shared(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def place(bucket: AnyBucket) -> str:
-    """Return the prefix at which machines leave pile sets for each other."""
-    return f"{bucket.url}/tmp"
+    """Return the prefix at which machines leave pile sets for each other: beside the output, whose name its name begins with."""
+    return f"{bucket.url}/data/out-tmp"
 
 
 @pytest.fixture
@@ -77,12 +82,10 @@ def die_after(count: int, inputs: list[Path], output: str, place: Path | str, **
         shuffle(inputs, output, place, engine="dying", **options)
 
 
-@slow
-@pytest.mark.parametrize("name", FORMATS)
 def test_the_objects_are_those_of_a_run_in_one_process_also_if_each_task_runs_twice(
-    tmp_path: Path, bucket: AnyBucket, place: str, scratch: Path, name: str
+    tmp_path: Path, bucket: AnyBucket, place: str, scratch: Path
 ):
-    inputs = make_inputs(tmp_path / "in", name, COUNTS)
+    inputs = make_inputs(tmp_path / "in", "parquet", COUNTS)
     expected = shuffle_locally(inputs, tmp_path / "local", **TASKS)
     report = shuffle(inputs, f"{bucket.url}/data/out/", place, engine="twins")
     check_whole(bucket, expected)
@@ -102,14 +105,11 @@ def test_one_object(tmp_path: Path, bucket: AnyBucket, shared: Path):
         assert bucket.proxy.count(r"GET .*list-type=2.*prefix=data%2Fout\.parquet%2F") == 2
 
 
-@pytest.mark.parametrize("short", [4, *(pytest.param(short, marks=slow) for short in (1, 2))])
-def test_a_run_that_dies_is_continued(
-    inputs: list[Path], bucket: AnyBucket, expected: Contents, place: str, short: int
-):
+def test_a_run_that_dies_is_continued(inputs: list[Path], bucket: AnyBucket, expected: Contents, place: str):
     """Four tasks write shards; nothing of them is seen, and an old set is replaced at the end."""
     shuffle_here(inputs[:1], f"{bucket.url}/data/out/", shards=9, seed=1)
     old = bucket.read_all()
-    die_after(ALL - short, inputs, f"{bucket.url}/data/out/", place, overwrite=True)
+    die_after(ALL - 4, inputs, f"{bucket.url}/data/out/", place, overwrite=True)
     assert bucket.read_all().items() >= old.items()
     said = r"unfinished run left .*/data/.out.recshuf/.*tasks: \d+; .*resume=True"
     with pytest.raises(OutputError, match=said):
@@ -118,7 +118,6 @@ def test_a_run_that_dies_is_continued(
     check_whole(bucket, expected)
 
 
-@slow
 def test_results_of_another_run_are_not_taken(
     tmp_path: Path, inputs: list[Path], s3_bucket: AnyBucket, expected: Contents, shared: Path, call: Run
 ):
@@ -161,9 +160,9 @@ def test_tasks_take_credentials_with_them_and_the_bucket_does_not_tell_them(
 
 
 @in_each_store
-@pytest.mark.parametrize("name", ["text", pytest.param("hdf5", marks=slow)])
-def test_piles_in_a_bucket_give_the_same_bytes(tmp_path: Path, bucket: AnyBucket, scratch: Path, name: str):
-    inputs = make_inputs(tmp_path / "in", name, COUNTS)
+def test_piles_in_a_bucket_give_the_same_bytes(
+    tmp_path: Path, inputs: list[Path], bucket: AnyBucket, scratch: Path
+):
     here = shuffle_locally(inputs, tmp_path / "here", **TASKS)
     there = shuffle_locally(inputs, tmp_path / "there", temp_dir=f"{bucket.url}/tmp", **TASKS)
     assert there == here
@@ -191,21 +190,16 @@ def test_piles_of_dead_runs_are_cleaned(tmp_path: Path, inputs: list[Path], buck
     sets = [key for key in bucket.list_keys("tmp/recshuf-piles-") if key.endswith(".piles")]
     assert sets
     bucket.put("tmp/others.piles", b"x")
-    listed = call("clean", f"{bucket.url}/tmp/")
-    assert f"spilled records, objects: {len(sets)}" in listed.stdout.decode()
+    others = ["tmp/others", "tmp/recshuf-pile"] if bucket.lists_uploads else []
+    for key in [*others, "tmp/recshuf-piles-00/set-0.piles"] if others else []:
+        bucket.begin_upload(key)
+    listed = call("clean", f"{bucket.url}/tmp/").stdout.decode()
+    assert f"spilled records, objects: {len(sets)}" in listed
+    assert ("/tmp/recshuf-piles-00/set-0.piles: open upload, begun " in listed) == bool(others)
     assert bucket.list_keys("tmp/recshuf-piles-")
     assert call("clean", f"{bucket.url}/tmp", "--yes").returncode == 0
     assert bucket.list_keys() == ["tmp/others.piles"]
-
-
-def test_uploads_of_piles_that_a_dead_run_had_not_finished_are_cleaned(s3_bucket: AnyBucket, call: Run):
-    others = ["tmp/others", "tmp/recshuf-pile"]
-    for key in [*others, "tmp/recshuf-piles-00/set-0.piles"]:
-        s3_bucket.begin_upload(key)
-    listed = call("clean", f"{s3_bucket.url}/tmp/").stdout
-    assert b"/tmp/recshuf-piles-00/set-0.piles: open upload, begun " in listed
-    assert call("clean", f"{s3_bucket.url}/tmp/", "--yes").returncode == 0
-    assert s3_bucket.list_uploads() == others
+    assert not others or bucket.list_uploads() == others
 
 
 def test_the_plan_says_where_piles_go_and_how_many_sets(
@@ -255,8 +249,7 @@ def test_what_piles_in_a_bucket_do_not_allow_is_refused(tmp_path: Path, source: 
 # Runs that are forgotten
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("content", [b"{}", pytest.param(None, marks=slow)])
+@pytest.mark.parametrize("content", [b"{}", None])
 def test_clean_says_that_sets_of_a_lost_run_stay_and_how_to_remove_them(
     bucket: AnyBucket, source: Path, call: Run, content: bytes | None
 ):
@@ -288,3 +281,64 @@ def test_clean_removes_what_a_first_task_that_died_has_left(bucket: AnyBucket, s
     assert RUN_FILE in bucket.list_keys()
     assert call("clean", output, "--yes").stdout.endswith(b"results of tasks: 0\nremoved\n")
     check_whole(bucket, {})
+
+
+# Prefixes that cannot be used, and such that nothing can be deleted from
+
+
+MISSING = r"^\w+://no-such-bucket: there is no such (bucket|container); check the name, or create it$"
+
+
+def miss(bucket: AnyBucket) -> str:
+    """Return a prefix in a bucket of the same store that does not exist."""
+    return f"{bucket.url.partition('://')[0]}://no-such-bucket/tmp/"
+
+
+def test_a_missing_bucket_is_found_before_the_run_begins(
+    bucket: AnyBucket, source: Path, tmp_path: Path, scratch: Path
+):
+    outputs = (f"{bucket.url}/data/out/", f"{tmp_path}/out/")
+    where = {"shards": SHARDS, "temp_dir": miss(bucket)}
+    for call in (
+        *(partial(shuffle_here, source, output, resume=output == outputs[1], **where) for output in outputs),
+        *(partial(plan, source, outputs[0], **where) for plan in (recshuf.plan, runs.plan_tasks)),
+    ):
+        with pytest.raises(OutputError, match=MISSING) as caught:
+            call()
+        assert not hasattr(caught.value, "__notes__")
+    assert bucket.proxy.count("PUT|POST") == 0
+    check_whole(bucket, {})
+    assert set(tmp_path.iterdir()) == {source, scratch}
+
+
+def test_clean_removes_the_rest_if_the_bucket_is_gone(
+    bucket: AnyBucket, output: Output, call: Run, monkeypatch: pytest.MonkeyPatch
+):
+    # It was there when the run began, and the run was killed.
+    with monkeypatch.context() as patch:
+        patch.setattr("recshuf.run.driver.check_sets", lambda job: None)
+        patch.setattr(Uploads, "remove", Uploads.release)
+        with pytest.raises(OutputError, match=r"no-such-bucket: there is no such"):
+            output.shuffle(temp_dir=miss(bucket))
+    assert "data/.out.recshuf/tasks/run.json" in bucket.list_keys()
+    assert call("clean", output.url, "--yes").stdout.endswith(b"\nremoved\n")
+    check_whole(bucket, {})
+
+
+@slow
+def test_the_memory_that_an_error_names_is_enough(tmp_path: Path, s3_bucket: Bucket):
+    inputs = make_inputs(tmp_path / "in", "jsonl", [30, 20])
+    options: dict[str, Any] = {"to": "parquet", "shards": 2, "workers": 2}
+    local, remote, spilled = f"{tmp_path}/out/", f"{s3_bucket.url}/out/", f"{s3_bucket.url}/tmp/"
+    for run in (
+        partial(recshuf.plan, inputs, local),
+        partial(recshuf.plan, inputs, remote),
+        partial(recshuf.plan, inputs, local, temp_dir=spilled),
+        partial(runs.plan_tasks, inputs, local),
+        partial(runs.plan_tasks, inputs, remote, temp_dir=spilled),
+        partial(recshuf.shuffle, inputs, remote, temp_dir=spilled),
+    ):
+        with pytest.raises(MemoryLimitError) as told:
+            run(memory="64MB", **options)
+        [named] = re.findall(r"needs at least ([\d.]+ \wB) of memory", str(told.value))
+        run(memory=named, **options)

@@ -2,7 +2,6 @@
 
 import os
 import re
-import signal
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from functools import partial
@@ -14,7 +13,6 @@ import pytest
 from recshuf.errors import AlreadyCompleteError, OutputError
 from recshuf.storage.writing import PREFIX, UploadFolder
 from tests.conftest import Run
-from tests.support.effort import mostly_slow
 from tests.support.objects.object_outputs import (
     SHARDS,
     AnyBucket,
@@ -22,7 +20,6 @@ from tests.support.objects.object_outputs import (
     check_whole,
     clean,
     in_each_store,
-    kill_at,
     read_visible,
     shuffle,
     shuffle_locally,
@@ -104,7 +101,7 @@ def test_one_object_is_continued(bucket: AnyBucket, source: Path, tmp_path: Path
     assert bucket.proxy.count(bucket.requests["part"]) == 0
 
 
-@pytest.mark.parametrize("harm", mostly_slow(["aborted", "another part", "damaged entry"], "another part"))
+@pytest.mark.parametrize("harm", ["aborted", "another part", "damaged entry"])
 def test_shards_that_are_lost_or_changed_are_written_again(bucket: AnyBucket, output: Output, harm: str):
     leave_shards(output, 2)
     harms: dict[str, Callable[[], None]] = {
@@ -139,30 +136,13 @@ def test_an_unfinished_run_is_an_error_with_both_remedies(bucket: AnyBucket, out
     output.shuffle(resume=True)
 
 
-@pytest.mark.parametrize("name", ["data/out/", pytest.param("out.txt", marks=slow)])
-def test_a_complete_run_that_is_resumed_may_have_its_report(
-    bucket: AnyBucket, source: Path, tmp_path: Path, call: Run, name: str
-):
-    """Nothing was there to resume before."""
-    report = tmp_path / "report"
-    command = (source, "-o", f"{bucket.url}/{name}", "--resume", "--report", report)
-    assert call(*command).returncode == 0
-    first, before = report.read_bytes(), bucket.read_all()
-    again = call(*command)
-    assert (again.returncode, report.read_bytes(), bucket.read_all()) == (0, first, before)
-    assert b"no unfinished run of it is left" in again.stderr
-    refused = call(source, "-o", f"{bucket.url}/other/{name}", "--resume", "--report", report)
-    assert refused.returncode == 1
-    assert b"report: exists; give --overwrite" in refused.stderr
-
-
 # The commit
 
 
 @in_each_store
 @pytest.mark.parametrize(
     ("count", "overwrite"),
-    [(1, True), *(pytest.param(count, count % 2 == 1, marks=slow) for count in (0, 3, SHARDS))],
+    [(1, True), pytest.param(SHARDS, False, marks=slow)],
 )
 def test_a_commit_that_fails_is_left_to_resume_and_completed(
     bucket: AnyBucket, output: Output, call: Run, count: int, overwrite: bool
@@ -196,7 +176,7 @@ def test_a_commit_that_fails_is_left_to_resume_and_completed(
     [
         (1, "-000001-", True),
         (0, "-000002-", False),
-        *(pytest.param(*case, marks=slow) for case in ((3, ".entry", False), (0, ".entry", True))),
+        pytest.param(3, ".entry", False, marks=slow),
     ],
 )
 def test_entries_that_are_deleted_during_a_commit_are_no_sign_of_its_end(
@@ -218,9 +198,7 @@ def test_entries_that_are_deleted_during_a_commit_are_no_sign_of_its_end(
     output.check(is_lossy=True)
 
 
-@pytest.mark.parametrize(
-    ("count", "way"), [(1, "resume"), (1, "clean"), pytest.param(0, "resume", marks=slow)]
-)
+@pytest.mark.parametrize(("count", "way"), [(1, "resume"), (0, "clean")])
 def test_a_journal_that_cannot_be_deleted_is_told_and_deleted_later(
     bucket: AnyBucket, output: Output, call: Run, count: int, way: str
 ):
@@ -360,7 +338,7 @@ def test_clean_finds_what_is_left_by_the_options_given(
 
 @pytest.mark.parametrize(
     ("request_name", "has_others"),
-    [("claim", True), *(pytest.param(name, False, marks=slow) for name in ("claim", "part"))],
+    [("claim", True), ("part", False)],
 )
 def test_a_run_that_is_cleaned_away_commits_nothing(
     bucket: AnyBucket, output: Output, tmp_path: Path, request_name: str, has_others: bool
@@ -401,17 +379,5 @@ def test_the_folder_of_a_dead_run_is_deleted_by_the_next(s3_bucket: AnyBucket, s
     other = UploadFolder(scratch, "of a run that lives")
     (scratch / f"{PREFIX}dead" / "data").mkdir(parents=True)
     Output(s3_bucket, source).shuffle()
-    assert os.listdir(scratch) == [other.path.name]
-    other.close()
-
-
-@pytest.mark.slow
-def test_a_dead_run_on_this_machine_leaves_no_folder(s3_bucket: AnyBucket, source: Path, scratch: Path):
-    job = partial(shuffle, source, f"{s3_bucket.url}/data/out/")
-    assert kill_at(s3_bucket.proxy, 0, job, s3_bucket.requests["part"]) == -signal.SIGKILL
-    (folder,) = scratch.iterdir()
-    assert folder.name.startswith(PREFIX)
-    other = UploadFolder(scratch, "of a run that lives")
-    Output(s3_bucket, source).shuffle(resume=True)
     assert os.listdir(scratch) == [other.path.name]
     other.close()

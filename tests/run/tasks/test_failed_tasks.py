@@ -1,7 +1,9 @@
-"""A task of the gather that cannot write its shards, or read the piles: it says what to do, and doing that helps."""
+"""Tasks that cannot write, or whose piles or bad records are damaged: they say what to do, and doing that helps."""
 
 import errno
 import os
+import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,16 @@ import pytest
 import recshuf
 from recshuf.errors import DiskFullError, OutputError, PileError, UsageError
 from tests.support.objects.object_outputs import AnyBucket
-from tests.support.processes.task_runs import TwinPlan, die_after, limit_files, shuffle
+from tests.support.processes.task_runs import HARMS as OF_FILES
+from tests.support.processes.task_runs import (
+    TwinPlan,
+    die_after,
+    divide_small,
+    limit_files,
+    replace_by_folder,
+    shuffle,
+)
+from tests.support.small_runs import Listener
 from tests.support.stores.store_reader import read_footer
 
 
@@ -124,8 +135,7 @@ def run(folder: Path, inputs: list[Path], bucket: AnyBucket, **options: Any) -> 
     ("request_name", "status", "code"),
     [
         ("part", 404, "NoSuchUpload"),
-        pytest.param("complete", 404, "NoSuchUpload", marks=pytest.mark.slow),
-        pytest.param("complete", 412, "conditionNotMet", marks=pytest.mark.slow),
+        ("complete", 412, "conditionNotMet"),
     ],
 )
 @pytest.mark.parametrize("bucket", ["s3_bucket"], indirect=True)
@@ -158,3 +168,81 @@ def test_sets_of_a_run_whose_removal_died_are_deleted_by_the_next_run(
     (tmp_path / ".out.recshuf" / "ended").touch()
     shuffle(inputs[1:2], tmp_path / "out")
     assert bucket.list_keys() == []
+
+
+# Bad records that tasks have set aside, and a disk or somebody else has damaged: their task runs again
+
+
+HARMS: dict[str, Callable[[Path], object]] = OF_FILES | {
+    "longer": lambda path: path.write_bytes(path.read_bytes() + b"{}\n"),
+    "folder": replace_by_folder,
+}
+
+
+def spoil(content: bytes) -> bytes:
+    lines = content.splitlines(keepends=True)
+    lines[7::20] = [b"\xff{\n"] * len(lines[7::20])
+    return b"".join(lines)
+
+
+@pytest.fixture
+def waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TwinPlan:
+    """Return tasks with bad records in two inputs, which wait for the commit."""
+    divide_small(monkeypatch, block_bytes=2200, region_bytes=150)
+    plan = TwinPlan(tmp_path, spoil=spoil, shards=2, to="parquet", piles=16)
+    plan.do_before_the_commit()
+    return plan
+
+
+def list_bad(waiting: TwinPlan) -> list[Path]:
+    return sorted((waiting.work / "piles").glob("bad-*"))
+
+
+def find_task(waiting: TwinPlan, said: Listener) -> int:
+    """Return the task that a warning names, with a file of bad records."""
+    found = re.fullmatch(r"(.*)/bad-[^/]*\.jsonl: .*; task (\d+) writes it again", said.warnings[0])
+    assert found
+    assert found[1] == str(waiting.work / "piles")
+    return int(found[2])
+
+
+@pytest.mark.parametrize("harm", ["cut", "folder"])
+def test_the_commit_names_the_task_that_has_lost_bad_records(waiting: TwinPlan, harm: str):
+    assert len(list_bad(waiting)) > 1
+    HARMS[harm](list_bad(waiting)[1])
+    said = Listener()
+    with pytest.raises(UsageError, match=r"task \d+: not done; run recshuf task with") as raised:
+        waiting.do(waiting.last, progress=said)
+    number = find_task(waiting, said)
+    assert str(raised.value).startswith(f"task {number}:")
+    assert number in waiting.list("scatter")
+    waiting.do(number)
+    waiting.commit()
+    waiting.check()
+
+
+@pytest.mark.parametrize("harm", ["flipped", "longer"])
+def test_a_task_that_has_lost_bad_records_is_not_done(waiting: TwinPlan, harm: str):
+    for path in list_bad(waiting)[:2]:
+        HARMS[harm](path)
+    waiting.do_all()
+    waiting.check()
+
+
+@pytest.mark.parametrize(("harm", "with_sets"), [("deleted", False), ("cut", True)])
+def test_an_engine_writes_lost_bad_records_again(waiting: TwinPlan, harm: str, with_sets: bool):
+    for path in list_bad(waiting)[:2]:
+        HARMS[harm](path)
+    for path in (waiting.work / "piles").glob("set-*") if with_sets else ():
+        path.unlink()
+    said = Listener()
+    waiting.shuffle(engine="threads", resume=True, progress=said)
+    find_task(waiting, said)
+    waiting.check()
+
+
+def test_a_full_disk_is_no_loss_of_bad_records(waiting: TwinPlan):
+    with limit_files(0), pytest.raises(DiskFullError, match="may not grow this large"):
+        waiting.commit()
+    waiting.commit()
+    waiting.check()

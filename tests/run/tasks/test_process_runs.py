@@ -19,14 +19,14 @@ import recshuf
 from recshuf.errors import EngineError, MemoryLimitError, UsageError
 from recshuf.job.arguments import make_job
 from recshuf.job.options import ENGINES
-from tests.support.numbered_files import FORMATS, make_inputs
+from tests.support.numbered_files import make_inputs
 from tests.support.processes.task_runs import Moment, ThreadEngine, divide_small, read_all, shuffle
 from tests.support.small_runs import change_plans
 
 COUNTS = (300, 100, 0, 400)
 PROCESSES: dict[str, Any] = {"engine": "processes", "workers": 2, "memory": "1GB"}
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
-    **{name: (name, {}) for name in FORMATS},
+    "tables": ("parquet", {}),
     "converted, bad records": ("jsonl", {"to": "parquet", "on_bad_record": "quarantine:bad"}),
     "verified, provenance": ("csv", {"to": "parquet", "verify": True, "provenance": True}),
     "split": ("csv", {"split": "a=0.6,b=0.4"}),

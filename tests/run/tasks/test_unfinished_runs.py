@@ -257,7 +257,7 @@ def test_a_commit_that_lacks_tasks_leaves_what_others_write_before_each_of_its_r
 # A commit without the file of the run
 
 
-@pytest.mark.parametrize("content", mostly_slow([b'{"run": 3}', b"[]", b"{}"], b'{"run": 3}'))
+@pytest.mark.parametrize("content", [b'{"run": 3}', b"[]"])
 @pytest.mark.parametrize("output", ["bucket"], indirect=True)
 def test_a_damaged_run_in_a_bucket_can_be_removed(place: Place, inputs: list[Path], content: bytes):
     run = place.plan(inputs)

@@ -14,7 +14,6 @@ from recshuf.formats.folders import NameRules
 from recshuf.storage import StorageOptions
 from recshuf.storage.reading import InputLister
 from recshuf.storage.reading.objects import Stores
-from tests.support.effort import mostly_slow
 from tests.support.objects.object_server import Bucket
 
 LINES = b'{"a": 1}\n{"a": 2}\n'
@@ -99,10 +98,7 @@ LEFT_OUT: dict[str, tuple[Files, str | None, str]] = {
 }
 
 
-@pytest.mark.parametrize(
-    "case",
-    mostly_slow(LEFT_OUT, "an array", "lists of objects", "one long object", "another suffix", "no suffix"),
-)
+@pytest.mark.parametrize("case", LEFT_OUT)
 def test_data_that_would_be_left_out_is_refused_with_a_pattern(put: Callable[..., str], case: str) -> None:
     files, format_name, name = LEFT_OUT[case]
     with pytest.raises(InputError, match=r"would be left out: .+; choose with a pattern, as .") as caught:
@@ -157,7 +153,7 @@ SPLITS: dict[str, tuple[list[str], dict[str, list[str]]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", mostly_slow(SPLITS, "Hugging Face", "of another name", "behind a name"))
+@pytest.mark.parametrize("case", SPLITS)
 def test_splits_of_a_folder_are_refused_and_the_message_chooses_one(
     put: Callable[..., str], case: str
 ) -> None:

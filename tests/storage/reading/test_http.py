@@ -18,7 +18,7 @@ from recshuf.errors import (
     UnavailableInputError,
 )
 from recshuf.storage.requests import ATTEMPTS
-from tests.support.numbered_files import FORMATS, SUFFIXES, make_inputs
+from tests.support.numbered_files import SUFFIXES, make_inputs
 from tests.support.objects.object_outputs import shuffle
 from tests.support.objects.object_server import Bucket, FaultProxy, ProxiedRequest
 
@@ -27,9 +27,6 @@ pytestmark = pytest.mark.usefixtures("no_pauses")
 CONTENT = b"".join(b"%0999d\n" % number for number in range(4000))
 """More than a small file that is fetched whole."""
 ASK = "(HEAD|GET) .*"
-OTHERS_SLOW = [
-    name if name in ("text", "parquet") else pytest.param(name, marks=pytest.mark.slow) for name in FORMATS
-]
 
 
 @pytest.fixture
@@ -51,7 +48,7 @@ def read(url: str, tmp_path: Path) -> recshuf.ShuffleReport:
     return shuffle(url, tmp_path / "out.txt", shards=None)
 
 
-@pytest.mark.parametrize("name", OTHERS_SLOW)
+@pytest.mark.parametrize("name", ["text", "parquet"])
 def test_a_file_of_a_server_is_read_as_a_local_one_and_needs_no_ranges_if_it_is_small(
     tmp_path: Path, bucket: Bucket, name: str
 ):

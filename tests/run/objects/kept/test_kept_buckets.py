@@ -15,8 +15,7 @@ from recshuf.errors import BusyNameError, OutputError, PileError, UsageError, Us
 from recshuf.piles.kept.bucket import StoreBucket
 from recshuf.piles.kept.upkeep import verify_store
 from recshuf.storage.writing import StoredObject
-from tests.support.effort import mostly_slow
-from tests.support.numbered_files import FORMATS, SUFFIXES, make_inputs
+from tests.support.numbered_files import SUFFIXES, make_inputs
 from tests.support.objects.object_outputs import AnyBucket
 from tests.support.processes.deaths import fork, join
 from tests.support.stores.small_stores import ids_of, write
@@ -26,7 +25,7 @@ ROWS = 500
 TABLE = pa.table({"id": range(50)})
 
 
-@pytest.mark.parametrize("name", mostly_slow(FORMATS, "parquet", "text"))
+@pytest.mark.parametrize("name", ["parquet", "text"])
 def test_a_store_in_a_bucket_is_gathered_and_loaded_as_one_on_a_disk(
     tmp_path: Path, bucket: AnyBucket, name: str
 ) -> None:
@@ -234,7 +233,7 @@ def append(url: str, number: int, *, by_writer: bool) -> None:
         update.expire(records=50)
 
 
-@pytest.mark.parametrize("by_writer", mostly_slow([True, False], False))
+@pytest.mark.parametrize("by_writer", [True, False])
 def test_each_append_makes_as_many_requests(
     bucket: AnyBucket, monkeypatch: pytest.MonkeyPatch, *, by_writer: bool
 ) -> None:

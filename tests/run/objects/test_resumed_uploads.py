@@ -258,7 +258,6 @@ def test_two_runs_that_complete_one_commit_agree(bucket: AnyBucket, output: Outp
     output.check()
 
 
-@pytest.mark.slow
 def test_a_run_that_overwrites_is_not_hurt_by_an_old_one(bucket: AnyBucket, output: Output, tmp_path: Path):
     """The old run stops in its commit, is completed and replaced by others, and goes on."""
     output.put_old()

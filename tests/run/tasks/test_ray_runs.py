@@ -21,7 +21,7 @@ from tests.support.objects.object_server import Bucket
 from tests.support.processes.task_runs import Moment, divide_small, read_all, shuffle
 from tests.support.small_runs import read_files
 
-pytest.importorskip("ray", reason="Ray is not installed: pip install 'recshuf[ray]'")
+ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'recshuf[ray]'")
 
 # Ray leaves sockets and child processes to the garbage collector, and warns of what it will change.
 pytestmark = [
@@ -182,9 +182,6 @@ def test_machines_read_and_write_a_bucket(
 
 # Machines of a Ray cluster that have another version of recshuf
 
-ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'recshuf[ray]'")
-
-# See `test_ray_runs`.
 OPTIONS: dict[str, Any] = {"seed": 5, "shards": 2, "workers": 1, "memory": "300MB"}
 
 

@@ -232,8 +232,7 @@ def commit_beside(bucket: Bucket, step: int, beside: Callable[[], object], run: 
     return bool(left)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("beside", BESIDE)
+@pytest.mark.parametrize("beside", mostly_slow(BESIDE, "a task"))
 @pytest.mark.parametrize("output", ["bucket"], indirect=True)
 def test_a_commit_that_lacks_tasks_leaves_what_others_write_before_each_of_its_requests(
     tmp_path: Path, s3_bucket: Bucket, place: Place, beside: str

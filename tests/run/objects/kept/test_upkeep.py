@@ -4,11 +4,9 @@ import base64
 import itertools
 import json
 import os
-import signal
 import time
 import zipfile
-from contextlib import nullcontext
-from functools import partial
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +15,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import recshuf
-from recshuf.errors import BusyNameError, OutputError, OutputExistsError, UsageError
+from recshuf.errors import BusyNameError, OutputError, OutputExistsError, RecshufError, UsageError
 from recshuf.piles.kept.bucket import StoreRemains
 from recshuf.storage import Url, parse_storage
 from tests.conftest import Run
-from tests.support.effort import mostly_slow
-from tests.support.objects.object_outputs import AnyBucket, kill_at, put_files
+from tests.support.effort import TRIES_ALL, mostly_slow
+from tests.support.objects.object_outputs import AnyBucket, put_files
 from tests.support.stores.small_stores import write
 from tests.support.stores.store_reader import read_footer, read_snapshot, read_store
 
@@ -260,32 +258,6 @@ def test_a_check_reads_a_store_in_a_bucket(
     assert scores[0] == scores[1]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "is_late"), [("part", False), ("complete", False), ("snapshot", False), ("snapshot", True)]
-)
-def test_a_scatter_that_is_killed_leaves_nothing_that_counts(
-    bucket: AnyBucket, tmp_path: Path, call: Run, name: str, is_late: bool
-) -> None:
-    pq.write_table(make_table(0), tmp_path / "in.parquet")
-    url = f"{bucket.url}/store"
-    request = {"snapshot": r"(PUT|POST) .*snapshot-0"}.get(name) or bucket.requests[name]
-    job = partial(recshuf.scatter, tmp_path / "in.parquet", url)
-    assert kill_at(bucket.proxy, 0, job, request, is_late=is_late) == -signal.SIGKILL
-    assert (bucket.list_keys("store/snapshot-") != []) == is_late
-    if not is_late:
-        with pytest.raises(UsageError, match=r"no such pile store|holds no snapshot"):
-            recshuf.PileStore(url)
-        if bucket.list_keys("store/sets/scatter"):
-            with pytest.raises(BusyNameError, match=f"recshuf clean {url}$"):
-                recshuf.scatter(tmp_path / "in.parquet", url)
-        call("clean", url, "--yes")
-        assert bucket.list_keys() == []
-        assert not bucket.lists_uploads or bucket.list_uploads() == []
-        recshuf.scatter(tmp_path / "in.parquet", url)
-    assert read_ids(url) == list(range(ROWS))
-
-
 # Parts of a split: as on a disk, and all of them or none
 
 
@@ -373,66 +345,49 @@ def test_what_another_process_makes_there_meanwhile_stays(bucket: AnyBucket, inp
     assert bucket.read("stores/.scatter") == b"of another"
 
 
-@pytest.mark.slow
-def test_an_error_leaves_nothing_and_what_it_cannot_delete_is_cleaned(
-    bucket: AnyBucket, inputs: list[Path], call: Run
+@pytest.mark.parametrize(
+    ("options", "lasts", "every"),
+    [
+        ({}, False, 2),
+        ({}, True, 5),
+        ({"split": SHARES}, False, 11),
+        ({"split": SHARES}, True, 23),
+        *(pytest.param({"split": SHARES}, lasts, 2, marks=pytest.mark.slow) for lasts in (False, True)),
+    ],
+)
+def test_a_scatter_that_fails_at_any_request_leaves_all_parts_or_none(
+    s3_bucket: AnyBucket, inputs: list[Path], call: Run, options: dict[str, Any], lasts: bool, every: int
 ) -> None:
-    url, proxy = f"{bucket.url}/stores", bucket.proxy
-    status, code, _ = bucket.refusal
-    for at in itertools.count():
+    """A write fails once, and nothing is left; or all fails from a request on, as if the run were killed."""
+    names, counts = (["/train", "/val", "/none"], [6, 2, 1]) if options else ([""], [RECORDS])
+    proxy, request, failed, deaths = s3_bucket.proxy, "" if lasts else WRITES, True, 0
+    for at in itertools.count(0, 1 if TRIES_ALL else every):
+        url, prefix = f"{s3_bucket.url}/{at}", f"{at}/"
+        proxy.call(request, lambda: None, times=at)
+        proxy.answer(request, *s3_bucket.refusal[:2], times=10**6 if lasts else 1)
+        with suppress(RecshufError):
+            recshuf.scatter(inputs, url, seed=11, **options)
+            failed = False
         proxy.clear()
-        proxy.call(WRITES, lambda: None, times=at)
-        proxy.answer(WRITES, status, code)
-        if at % 3 == 2:
-            proxy.answer("DELETE .*scatter", status, code, times=10**6)
-        try:
-            scatter(inputs, url)
-        except OutputError:
-            proxy.clear()
-            if at % 3 == 2 and bucket.list_keys():
-                assert call("clean", url).returncode == 0
-                assert "stores/.scatter" in bucket.list_keys()
-                assert call("clean", url, "--yes").stdout.endswith(b"removed\n")
-            assert bucket.list_keys() == []
-        else:
-            if not any("/tails/" in key for key in bucket.list_keys()):
-                break
-            # What Google Cloud Storage needs for an upload could not be deleted after its end, which is no error.
-            for name in SHARES:
-                call("clean", f"{url}/{name}", "--yes")
-            assert not any("/tails/" in key for key in bucket.list_keys())
-            for key in bucket.list_keys():
-                bucket.delete(key)
-    assert at > 6
-    assert [len(read(f"{url}/{name}")) for name in SHARES] == [6, 2, 1]
-
-
-@pytest.mark.slow
-def test_a_kill_at_any_request_leaves_all_parts_or_none(
-    bucket: AnyBucket, inputs: list[Path], call: Run
-) -> None:
-    for at in itertools.count(0, 3):
-        url = f"{bucket.url}/stores-{at}"
-        code = kill_at(bucket.proxy, at, partial(scatter, inputs, url))
-        there = [is_store(f"{url}/{name}") for name in SHARES]
-        assert len({*there}) == 1
-        if not there[0]:
-            with pytest.raises(BusyNameError) if bucket.list_keys(f"stores-{at}/") else nullcontext():
-                scatter(inputs, url)
-            call("clean", url, "--yes")
-            if bucket.list_keys(f"stores-{at}/"):
-                assert [len(read(f"{url}/{name}")) for name in SHARES] == [6, 2, 1]
-            else:
-                scatter(inputs, url)
-        assert [len(read(f"{url}/{name}")) for name in SHARES] == [6, 2, 1]
-        if not code:
+        if not failed:
             break
-    assert at > 12
+        there, left = [is_store(f"{url}{name}") for name in names], s3_bucket.list_keys(prefix)
+        assert len({*there}) == 1
+        assert lasts or not left or there[0]
+        if not there[0]:
+            with pytest.raises(BusyNameError, match=f"recshuf clean {url}") if left else nullcontext():
+                recshuf.scatter(inputs, url, seed=11, **options)
+            call("clean", url, "--yes")
+            if not s3_bucket.list_keys(prefix):
+                recshuf.scatter(inputs, url, seed=11, **options)
+        assert [len(read(f"{url}{name}")) for name in names] == counts
+        assert s3_bucket.list_uploads() == []
+        deaths += 1
+    assert deaths >= 2
 
 
 def is_store(url: str) -> bool:
-    try:
+    with suppress(BusyNameError, UsageError):
         recshuf.PileStore(url)
-    except (BusyNameError, UsageError):
-        return False
-    return True
+        return True
+    return False

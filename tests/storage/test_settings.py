@@ -73,6 +73,16 @@ SETTINGS = {
 }
 
 
+def test_a_credential_that_the_library_refuses_is_told_and_not_shown():
+    for scheme, options, said in (
+        ("gs", {"service_account_key": "hidden"}, "Unable to decode service account"),
+        ("az", {"account_name": "a", "account_key": "hidden!"}, "Invalid Access Key"),
+    ):
+        with pytest.raises(UsageError, match=f"^--storage-option for {scheme}://: .*{said}") as told:
+            ObstoreStore(Url.parse(f"{scheme}://bucket/"), StorageOptions(None, options))
+        assert "hidden" not in str(told.value)
+
+
 def test_credentials_that_cannot_be_had_are_an_error_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_credentials: None
 ):

@@ -101,6 +101,13 @@ def send_begin(request: ProxiedRequest) -> bool:
     return request.reply(206, {"Content-Range": span}, content)
 
 
+def tell_no_size(request: ProxiedRequest) -> bool:
+    request.send_response_only(200)
+    request.end_headers()
+    request.close_connection = True
+    return True
+
+
 Answer = tuple[str, Strike, type[InputError], str]
 UNKNOWN = (answer(418), UnavailableInputError, "the store answers 418: .*; check the URL, or run again later")
 BUSY = r"the store is busy \(503\), after 8 attempts; run again later"
@@ -118,6 +125,7 @@ ANSWERS: dict[str, Answer] = {
     "redirect to a file": ("GET .*", redirect("file:///etc/passwd"), *ELSEWHERE),
     "redirect to FTP": (ASK, redirect("ftp://host/in.txt"), *ELSEWHERE),
     "redirect to no URL": ("GET .*", redirect("http://[bad"), *ELSEWHERE),
+    "no size": (ASK, tell_no_size, InputError, "the server does not tell the size; download the file"),
     "circle": (ASK, redirect("/again.txt"), *ELSEWHERE),
     "whole file": ("GET .*", lambda one: one.forward(left_out=("Range",)), InputError, WHOLE),
     "other bytes": ("GET .*", send_begin, InputError, OTHERS),

@@ -1,6 +1,8 @@
 """A container of Azure as it is written to."""
 
+import os
 import time
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -11,7 +13,7 @@ from recshuf.storage.reading.stores import ObstoreStore
 from recshuf.storage.writing import Match, MissingUpload
 from recshuf.storage.writing.azure import AzureBucket
 from tests.support.objects.bucket_suite import BucketSuite, upload
-from tests.support.objects.other_buckets import AzureTestBucket
+from tests.support.objects.other_buckets import ACCOUNT, ACCOUNT_KEY, AzureTestBucket
 
 
 @pytest.fixture
@@ -61,6 +63,22 @@ def test_an_unknown_account_and_option_are_told(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(UsageError, match="--storage-option colour: is not taken for outputs in az://"):
         AzureBucket("c", StorageOptions(None, {"colour": "blue"}))
     AzureBucket("c", StorageOptions(None, {"azure_storage_account_name": "a", "account_key": "a2V5"}))
+
+
+def test_a_signature_is_taken_in_place_of_a_key(bucket: AzureTestBucket, monkeypatch: pytest.MonkeyPatch):
+    from azure.storage.blob import generate_container_sas
+
+    endpoint = os.environ["AZURE_STORAGE_ENDPOINT"]
+    for name in ("STORAGE_ACCOUNT_NAME", "STORAGE_ACCOUNT_KEY", "STORAGE_ENDPOINT"):
+        monkeypatch.delenv(f"AZURE_{name}")
+    until = datetime.now(UTC) + timedelta(hours=1)
+    key = generate_container_sas(
+        ACCOUNT, bucket.name, account_key=ACCOUNT_KEY, permission="rcwd", expiry=until
+    )
+    options = StorageOptions(endpoint, {"account_name": ACCOUNT, "sas_key": key})
+    AzureBucket(bucket.name, options).put("a", b"one", Match())
+    inputs = ObstoreStore(Url.parse(f"{bucket.url}/"), options)
+    assert bytes(inputs.get("a", 0, 3, inputs.find("a") or Stamp())) == b"one"
 
 
 def test_a_key_that_is_no_base64_is_refused_at_once(monkeypatch: pytest.MonkeyPatch):

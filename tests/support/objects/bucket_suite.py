@@ -81,6 +81,12 @@ class BucketSuite:
         assert store.read("a") == (b"two", new)
         assert store.read("none") is None
 
+    def test_a_store_that_ignores_ranges_gives_no_other_bytes(self, bucket: AnyBucket, store: Bucket):
+        store.put("a", b"longer", Match())
+        bucket.proxy.add("GET .*", lambda one: one.forward(left_out=("Range", "X-Ms-Range")), 10**6)
+        with pytest.raises((Conflict, OutputError)):
+            store.read_range("a", 1, 3, None)
+
     @pytest.mark.parametrize("is_old", [False, True])
     def test_a_put_whose_reply_is_lost_has_succeeded(self, bucket: AnyBucket, store: Bucket, is_old: bool):
         old = store.put("a", b"old", Match()) if is_old else None

@@ -99,6 +99,8 @@ def test_one_object_is_continued(bucket: AnyBucket, source: Path, tmp_path: Path
     shuffle(source, tmp_path / "out.txt", shards=None)
     check_whole(bucket, {"out.txt": (tmp_path / "out.txt").read_bytes()})
     assert bucket.proxy.count(bucket.requests["part"]) == 0
+    with pytest.raises(AlreadyCompleteError):
+        shuffle(source, f"{bucket.url}/out.txt", shards=None, resume=True)
 
 
 @pytest.mark.parametrize("harm", ["aborted", "another part", "damaged entry"])

@@ -341,7 +341,7 @@ def test_a_folder_that_cannot_be_listed_is_named_where_no_file_matches(tmp_path:
 @pytest.mark.usefixtures("locked")
 def test_a_folder_is_refused_of_which_a_part_cannot_be_listed():
     make("d/a.txt", "d/e/locked/b.txt")
-    with pytest.raises(ForbiddenInputError, match="^d/e/locked: cannot be listed: Permission denied"):
+    with pytest.raises(ForbiddenInputError, match=r"^d/e/locked: cannot be listed: Permission denied"):
         expand_here("d")
 
 

@@ -100,13 +100,16 @@ def test_faults_of_an_upload_are_overcome(bucket: GcsTestBucket, store: GcsBucke
     assert store.find_token("a") == "token"
 
 
-def test_a_part_that_has_arrived_in_pieces_is_continued(bucket: GcsTestBucket, store: GcsBucket):
+@pytest.mark.parametrize("is_told", [False, True])
+def test_a_part_that_has_arrived_in_pieces_is_continued(
+    bucket: GcsTestBucket, store: GcsBucket, is_told: bool
+):
     body = b"x" * QUANTUM + b"y" * QUANTUM
 
     def cut(request: ProxiedRequest) -> bool:
         span = {"Content-Range": f"bytes 0-{QUANTUM - 1}/*"}
         bucket.client.put(f"{bucket.server}{request.path}", data=body[:QUANTUM], headers=span)
-        return request.drop()
+        return request.reply(308, {"Range": f"bytes=0-{QUANTUM - 1}"}) if is_told else request.drop()
 
     bucket.proxy.add(CHUNK, cut, 1)
     begun, parts = upload(store, [body, b"z"])

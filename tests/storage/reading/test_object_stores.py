@@ -3,13 +3,15 @@
 import pickle
 import re
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from recshuf.errors import ForbiddenInputError, InputError, UnavailableInputError
 from recshuf.interfaces import Stamp
-from recshuf.storage import StorageOptions, Url
+from recshuf.storage import StorageOptions, Url, requests
 from recshuf.storage.reading.objects import Stores
 from recshuf.storage.reading.stores import ObstoreStore
 from recshuf.storage.requests import ATTEMPTS, ChangedObject, MissingObject
@@ -121,6 +123,23 @@ def test_a_request_that_the_store_took_no_time_for_is_tried_again(bucket: Bucket
     said = rf"/a: the store is busy \({code}\), after 8 attempts; run again later$"
     with pytest.raises(UnavailableInputError, match=said):
         store.get("a", 0, 3, stamp)
+
+
+def test_pauses_between_attempts_grow(monkeypatch: pytest.MonkeyPatch):
+    """A busy store gets half a minute."""
+    now, asked = [0.0], list[float]()
+
+    def ask() -> None:
+        asked.append(now[0])
+        raise ConnectionError
+
+    clock = SimpleNamespace(monotonic=lambda: now[0], sleep=lambda seconds: now.append(now.pop() + seconds))
+    monkeypatch.setattr(requests, "time", clock)
+    monkeypatch.setattr(requests, "FIRST_PAUSE_SECONDS", 0.2)
+    with pytest.raises(UnavailableInputError, match="after 8 attempts"):
+        requests.Requests().call("s3://bucket/a", ask)
+    pauses = [after - before for before, after in pairwise(asked)]
+    assert [0.1 <= pause / 2**attempt <= 0.3 for attempt, pause in enumerate(pauses)] == [True] * 7
 
 
 def test_what_is_refused_is_asked_for_once(bucket: Bucket):

@@ -161,7 +161,7 @@ def test_a_manifest_cannot_name_files_elsewhere(folder: Path, name: Any):
     assert (folder.parent / "victim.txt").read_text() == "precious"
 
 
-def test_nothing_can_lie_below_a_file_or_in_nofolder(folder: Path):
+def test_nothing_can_lie_below_a_file_or_in_no_folder(folder: Path):
     (folder / "file").touch()
     refuse("file: is a file, and the output is a directory", "file", shards=1, overwrite=True)
     refuse("no such directory", "none/x.txt")
@@ -170,7 +170,7 @@ def test_nothing_can_lie_below_a_file_or_in_nofolder(folder: Path):
             refuse("file: is a file, not a directory; choose another output$", below + end, overwrite=True)
 
 
-def test_of_a_run_that_fails_nofolder_is_left_above_its_output(folder: Path):
+def test_of_a_run_that_fails_no_folder_is_left_above_its_output(folder: Path):
     (folder.parent / "in.txt").write_bytes(b"a\n\xff\n")
     (folder / "near").mkdir()
     for above in ("near/far", "off/far"):
@@ -208,7 +208,7 @@ def compare(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["precious.txt", "shards.txt"])
-def test_afolder_of_somebody_else_is_refused(tmp_path: Path, inputs: list[Path], name: str):
+def test_a_folder_of_somebody_else_is_refused(tmp_path: Path, inputs: list[Path], name: str):
     (tmp_path / ".out.recshuf").mkdir()
     (tmp_path / ".out.recshuf" / name).write_text("precious")
     with pytest.raises(OutputError, match="not from an earlier run"):
@@ -217,7 +217,7 @@ def test_afolder_of_somebody_else_is_refused(tmp_path: Path, inputs: list[Path],
 
 
 @pytest.mark.parametrize("name", ["precious", "recshuf-piles-1/../precious"])
-def test_a_journal_cannot_have_otherfolders_deleted(tmp_path: Path, inputs: list[Path], name: str):
+def test_a_journal_cannot_have_other_folders_deleted(tmp_path: Path, inputs: list[Path], name: str):
     (tmp_path / "precious").mkdir()
     (tmp_path / "recshuf-piles-1").mkdir()
     write_journal(tmp_path / "out", [{"piles": str(tmp_path / name)}])
@@ -241,6 +241,8 @@ def test_a_journal_goes_on_on_a_new_line_or_is_begun_anew(
     entries = read_journal(tmp_path / "out")
     assert entries[0]["job"]["pile_count"] == 4
     assert [entry["set"] for entry in entries[1:]] == [0, 1, 2]
+    if not line:  # nothing is left before the header, or later attempts would read nothing
+        assert journal.read_bytes().count(b"\n") == len(entries)
     run_there(inputs, tmp_path / "out", resume=True)
     compare(tmp_path)
 

@@ -15,6 +15,7 @@ from recshuf.errors import AlreadyCompleteError, InputError, OutputExistsError, 
 from recshuf.job.arguments import make_job
 from recshuf.job.parts import STAGES
 from recshuf.job.report import SilentProgress
+from recshuf.output.manifest import find_checksum, manifest_path
 from recshuf.run.header import Header
 from recshuf.run.saved_plan import save_plan
 from recshuf.storage import StorageOptions
@@ -25,6 +26,7 @@ from tests.support.numbered_files import make_inputs
 from tests.support.objects.object_outputs import SEED, shuffle_locally
 from tests.support.objects.object_server import Bucket, ProxiedRequest
 from tests.support.processes.task_runs import SavedPlan, die_after, read_all, shuffle
+from tests.support.small_runs import list_shards
 
 COUNTS = (300, 200, 0, 250)
 OPTIONS: dict[str, Any] = {"seed": SEED, "shards": 4, "workers": 1, "piles": 64, "memory": "300MB"}
@@ -189,6 +191,17 @@ def test_a_file_of_others_in_the_folder_of_the_output_is_named_by_tasks(tmp_path
         run.commit()
     (tmp_path / "out" / "foo").unlink()
     run.commit()
+
+
+def test_a_commit_that_died_in_the_first_line_of_its_journal_is_done_anew(tmp_path: Path):
+    run = plan(make_inputs(tmp_path / "in", "text", COUNTS), f"{tmp_path}/out/")
+    run.do_before_the_commit()
+    (tmp_path / ".out.recshuf" / "journal.jsonl").write_bytes(b'0123456789abcdef {"format": 4, "id')
+    run.commit()
+    manifest = json.loads(manifest_path(tmp_path / "out").read_text())
+    assert [one["xxh3"] for one in manifest["shards"]] == list(
+        map(find_checksum, list_shards(tmp_path / "out"))
+    )
 
 
 # Inputs that change

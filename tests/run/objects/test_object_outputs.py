@@ -187,11 +187,16 @@ def test_faults_of_the_store_are_overcome(bucket: AnyBucket, output: Output, fau
 def test_a_run_that_fails_before_a_part_is_finished_leaves_nothing(
     bucket: AnyBucket, output: Output, scratch: Path
 ):
+    """But for uploads of others, below the same prefix."""
+    bucket.begin_upload("data/out/of-others")
+    others = bucket.list_uploads()
     for request_name in ("part", "journal", "run", "begin"):
         assert not hasattr(output.fail(request_name), "__notes__")
-        assert bucket.list_keys() == bucket.list_uploads() == os.listdir(scratch) == [], request_name
+        assert bucket.list_keys() == os.listdir(scratch) == [], request_name
+        assert bucket.list_uploads() == others
     output.shuffle()
-    output.check()
+    assert bucket.read_all() == output.expected
+    assert bucket.list_uploads() == others
 
 
 # The signature of Azure holds conditions.

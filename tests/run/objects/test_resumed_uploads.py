@@ -173,6 +173,19 @@ def test_a_commit_that_fails_is_left_to_resume_and_completed(
     assert bucket.proxy.count(bucket.requests["part"]) == 0
 
 
+def test_a_commit_that_has_not_deleted_old_shards_is_not_cleaned_away(
+    bucket: AnyBucket, output: Output, call: Run
+):
+    output.put_old()
+    bucket.proxy.answer("DELETE .*shard", *bucket.refusal[:2], times=10**6)
+    with pytest.raises(OutputError, match=bucket.refusal[2]):
+        output.shuffle(overwrite=True)
+    bucket.proxy.clear()
+    assert b"the commit of a run has begun" in call("clean", output.url, "--yes").stderr
+    complete(output, overwrite=True)
+    output.check()
+
+
 @pytest.mark.parametrize(
     ("count", "lost", "overwrite"),
     [

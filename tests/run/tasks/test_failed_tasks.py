@@ -14,6 +14,7 @@ from recshuf.errors import DiskFullError, OutputError, PileError, UsageError
 from tests.support.objects.object_outputs import AnyBucket
 from tests.support.processes.task_runs import HARMS as OF_FILES
 from tests.support.processes.task_runs import (
+    SavedPlan,
     TwinPlan,
     die_after,
     divide_small,
@@ -160,13 +161,17 @@ def test_what_lies_in_the_way_is_an_error(tmp_path: Path, inputs: list[Path], bu
     run(tmp_path, inputs, bucket, resume=True)
 
 
+@pytest.mark.parametrize("by_tasks", [False, True])
 def test_sets_of_a_run_whose_removal_died_are_deleted_by_the_next_run(
-    tmp_path: Path, inputs: list[Path], bucket: AnyBucket
+    tmp_path: Path, inputs: list[Path], bucket: AnyBucket, by_tasks: bool
 ) -> None:
     die_after(3, inputs[1:2], tmp_path / "out", temp_dir=f"{bucket.url}/tmp")
     assert [key for key in bucket.list_keys() if key.endswith(".piles")]
     (tmp_path / ".out.recshuf" / "ended").touch()
-    shuffle(inputs[1:2], tmp_path / "out")
+    if by_tasks:
+        SavedPlan(inputs[1:2], f"{tmp_path}/out/", memory="300MB").do_all()
+    else:
+        shuffle(inputs[1:2], tmp_path / "out")
     assert bucket.list_keys() == []
 
 

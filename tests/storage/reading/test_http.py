@@ -252,6 +252,6 @@ def test_a_file_that_is_replaced_after_it_was_read_is_no_input(tmp_path: Path):
 @pytest.mark.parametrize("etag", ["strong", "weak", "head", ""])
 def test_a_file_that_stays_is_read(tmp_path: Path, etag: str):
     with serve(Version(10**6, b"", etag, has_date=False, has_total=True)) as url:
-        for name in ("in.txt", "?file=in.txt"):
+        for name in ("in.txt", "?file=in.txt", "in.txt?from=/"):
             assert read(url.replace("in.txt", name), tmp_path).records == 4000
             (tmp_path / "out.txt").unlink()

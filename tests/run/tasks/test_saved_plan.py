@@ -316,7 +316,7 @@ def test_the_job_of_the_tasks_is_the_job_that_was_planned(tmp_path: Path):
 # The working folder
 
 
-def test_paths_among_the_options_are_those_of_the_folder_where_the_plan_was_made(
+def test_paths_are_those_of_the_folder_where_the_plan_was_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """Also of a run that is continued there."""
@@ -325,9 +325,12 @@ def test_paths_among_the_options_are_those_of_the_folder_where_the_plan_was_made
     (tmp_path / "in.jsonl").write_text('{"a": 1}\n{bad\n' * 300)
     monkeypatch.chdir(tmp_path / "here")
     bad = {"on_bad_record": "quarantine:bad.jsonl", "temp_dir": "scratch", "to": "parquet"}
-    run = plan(tmp_path / "in.jsonl", f"{tmp_path}/out/", **bad)
-    monkeypatch.chdir(tmp_path / "there")
-    run.do_all()
+    for inputs, output in ((tmp_path / "in.jsonl", f"{tmp_path}/out/"), ("../in.jsonl", "../again/")):
+        monkeypatch.chdir(tmp_path / "here")
+        run = plan(inputs, output, overwrite=True, **bad)
+        monkeypatch.chdir(tmp_path / "there")
+        run.do_all()
+    assert read_all(tmp_path / "again") == read_all(tmp_path / "out")
     assert os.listdir(tmp_path / "there") == os.listdir(tmp_path / "here" / "scratch") == []
     assert (tmp_path / "here" / "bad.jsonl").read_bytes().count(b"\n") == 300
     monkeypatch.chdir(tmp_path / "here")
@@ -337,3 +340,12 @@ def test_paths_among_the_options_are_those_of_the_folder_where_the_plan_was_made
     assert report.quarantined == 300
     assert sorted(os.listdir()) == ["bad.jsonl", "more.jsonl", "scratch"]
     assert os.listdir("scratch") == []
+    monkeypatch.chdir(tmp_path / "there")
+    run = plan("../in.jsonl", "../lost/")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there").rmdir()
+    said = (
+        rf"^{tmp_path}/there: No such file or directory; run tasks where this folder is shared, or give abs"
+    )
+    with pytest.raises(UsageError, match=said):
+        run.do(0)

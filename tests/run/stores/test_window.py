@@ -20,6 +20,7 @@ import recshuf
 from recshuf.errors import InputError, UsageError
 from recshuf.run.stores.pile_store import parse_time
 from tests.conftest import Run
+from tests.support.processes.deaths import fork, join
 from tests.support.small_runs import read_files
 from tests.support.stores.small_stores import append, expire
 
@@ -238,6 +239,17 @@ def test_an_update_that_has_ended_takes_nothing(store: Path, tmp_path: Path) -> 
             with pytest.raises(UsageError, match=r"store: the update has ended; begin another with .*update"):
                 use()
     assert read_files(store) == before
+
+
+def test_an_update_is_for_the_process_that_began_it(store: Path) -> None:
+    with recshuf.PileStore(store).update() as update:
+
+        def use_all() -> None:
+            for use in (partial(update.append, ROW), partial(update.expire, records=1), update.commit):
+                with pytest.raises(UsageError, match="belongs to another process; begin one in each"):
+                    use()
+
+        assert join(fork(use_all)) == 0
 
 
 def test_times_are_seconds_dates_and_text_in_utc() -> None:

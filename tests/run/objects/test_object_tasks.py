@@ -30,6 +30,7 @@ from tests.support.objects.object_outputs import (
 )
 from tests.support.objects.object_outputs import shuffle as shuffle_here
 from tests.support.objects.object_server import Bucket
+from tests.support.processes.killed_runs import write_journal
 from tests.support.processes.task_runs import DyingEngine, LostError, divide_small
 
 slow = pytest.mark.slow
@@ -200,6 +201,16 @@ def test_piles_of_dead_runs_are_cleaned(tmp_path: Path, inputs: list[Path], buck
     assert call("clean", f"{bucket.url}/tmp", "--yes").returncode == 0
     assert bucket.list_keys() == ["tmp/others.piles"]
     assert not others or bucket.list_uploads() == others
+
+
+def test_a_journal_cannot_have_other_objects_deleted(tmp_path: Path, source: Path, s3_bucket: AnyBucket):
+    keys = ["precious/a", "recshuf-piles-1", "tmp/recshuf-piles-1/b"]
+    for key in keys:
+        s3_bucket.put(key, b"x")
+    named = ("precious/", "recshuf-piles-1/../precious/", "", "tmp/recshuf-piles-1/")
+    write_journal(tmp_path / "out", [{"piles": f"{s3_bucket.url}/{name}"} for name in named])
+    shuffle_here(source, f"{tmp_path}/out/")
+    assert s3_bucket.list_keys() == keys[:2]
 
 
 def test_the_plan_says_where_piles_go_and_how_many_sets(

@@ -845,6 +845,8 @@ class Traits:
     """Whether tables that a caller holds are shuffled as if they had been read from files of it."""
     keeps_dictionaries: bool = False
     """Whether dictionary columns are written as such."""
+    drops_blank_end: bool = False
+    """Whether blank lines at the end of an input are no records."""
     shares_suffixes: bool = False
     """Whether its suffixes are those of lines, too, so that content tells what is of this format."""
     default_target: str | None = None

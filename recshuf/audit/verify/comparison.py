@@ -16,7 +16,7 @@ from recshuf.audit.verify.record_sets import (
 )
 from recshuf.audit.verify.type_classes import fill_types, find_difference, find_exact_difference
 from recshuf.errors import InputError, UsageError
-from recshuf.formats import detect_format, keeps_records, load_format, name_written, open_source
+from recshuf.formats import LAST_RESORT, detect_format, keeps_records, load_format, name_written, open_source
 from recshuf.formats.csv import suffix_delimiter
 from recshuf.formats.folders import NameRules
 from recshuf.formats.metadata import compare_written
@@ -310,7 +310,7 @@ def open_comparison(
     read = options_of_output(read, inputs.format, to, schema)
     output = open_record_set("output", files, to, read)
     if keeps_blank_end:
-        output.source = open_source("text", files, read)
+        output.source = open_source(LAST_RESORT, files, read)
     try:
         output.decoder = output.source.decoder() if decodes else None
     except (

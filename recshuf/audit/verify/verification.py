@@ -19,7 +19,7 @@ from recshuf.audit.verify.expected import (
 from recshuf.audit.verify.mismatches import INPUTS, OUTPUT, Mismatches, Search, Tally
 from recshuf.audit.verify.record_sets import read_manifest
 from recshuf.errors import SchemaMismatch, UsageError
-from recshuf.formats import LAST_RESORT, detect_format
+from recshuf.formats import LAST_RESORT, detect_format, load_format
 from recshuf.job.features import Dedup
 from recshuf.job.report import DownloadReport, FileReport, Report
 from recshuf.output.manifest import Manifest
@@ -157,7 +157,7 @@ def verify_job(job: Job, progress: Progress, inputs: RecordSet | None = None) ->
             progress.warn(inputs.source.metadata.differences)
     compare = partial(_compare, job, path, manifest, progress, inputs, stores)
     found = inputs.try_prefix(compare)
-    if found.missing and found.format == found.to == "jsonl":
+    if found.missing and found.format == found.to and load_format(found.to).traits.drops_blank_end:
         # A blank line of the inputs may come last in a shard, where it would be no record of an input.
         again = inputs.try_prefix(partial(compare, keeps_blank_end=True))
         found = again if again.is_equal else found

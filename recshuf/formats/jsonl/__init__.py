@@ -80,6 +80,7 @@ class JsonlFormat(LazyFormat):
         libraries=("zstandard",),
         is_lines=True,
         checks_heads=True,
+        drops_blank_end=True,
         content_rank=2,
     )
 
@@ -139,6 +140,7 @@ class ArrayFormat(JsonlFormat):
         suffixes=(".json",),
         checks_heads=False,
         content_rank=None,
+        drops_blank_end=False,
         shares_suffixes=True,
         default_target="jsonl",
         native_targets=("jsonl",),

@@ -63,13 +63,14 @@ class FormObserver:
     def __init__(self, source: Source, *, sets_bad_aside: bool) -> None:
         self._inner: Decoder | None = None
         self._sets_bad_aside = sets_bad_aside
-        self._failed: dict[tuple[int, int], TableForm] = {}
+        self._failed: tuple[int, int, TableForm] | None = None
+        """Where the first records lie of which an error is known, and that: each error holds a batch by its traceback."""
         self._nulls: set[str] = set()
         self._lock = threading.Lock()
         try:
             self._inner = source.decoder()
         except ConversionError as error:
-            self._failed[-1, 0] = TableForm(None, error)
+            self._failed = (-1, 0, TableForm(None, error))
 
     @property
     def schema(self) -> pa.Schema | None:
@@ -90,7 +91,8 @@ class FormObserver:
             if self._sets_bad_aside:
                 raise
             with self._lock:
-                self._failed[input_index, first_row] = TableForm(None, error)
+                if self._failed is None or (input_index, first_row) < self._failed[:2]:
+                    self._failed = (input_index, first_row, TableForm(None, error))
             return None
 
     def find_nulls(self, is_table: bool) -> tuple[str, ...] | None:
@@ -104,7 +106,7 @@ class FormObserver:
 
     def finish_form(self, progress: Progress) -> TableForm:
         """Return the table form of all records; warn if they have none."""
-        form = self._failed[min(self._failed)] if self._failed else self._finish()
+        form = self._failed[2] if self._failed else self._finish()
         if form.schema is None:
             progress.warn(
                 f"loaders cannot read the records of this store, and gather writes their own format: {form.error}"

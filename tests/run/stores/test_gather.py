@@ -1,14 +1,17 @@
 """What a gather writes, compares and refuses; see `test_golden_outputs` for the bytes."""
 
+import gc
 import json
 import os
 import re
 import shutil
 import tempfile
+import weakref
 from collections.abc import Callable
 from itertools import permutations
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import h5py
 import numpy as np
@@ -27,6 +30,9 @@ from recshuf.errors import (
     UsageError,
 )
 from recshuf.formats.parquet.sink import ParquetSink
+from recshuf.interfaces import Source, TableDecoder
+from recshuf.job.report import PythonWarnings
+from recshuf.run.stores.scatter_store import FormObserver
 from tests.support.effort import mostly_slow
 from tests.support.processes.deaths import fork, join
 from tests.support.small_runs import Listener, change_plans, forge_keys, list_tree, read_files
@@ -59,6 +65,27 @@ def test_a_line_that_is_no_json_is_an_error_also_behind_records_without_a_table_
     for order in permutations(paths.values()):
         with pytest.raises(InputError, match=r"z\.jsonl: line 1: is not valid JSON"):
             recshuf.scatter(order, tmp_path / "store", workers=1)
+
+
+def test_of_records_without_a_table_form_only_the_first_error_is_held() -> None:
+    """By its traceback each holds a batch, which together are all records behind the first such one."""
+    raised: dict[int, weakref.ref[ConversionError]] = {}
+
+    class Refusing(TableDecoder):
+        def observe(self, batch: pa.RecordBatch, input_index: int, first_row: int) -> None:
+            error = ConversionError("a", f"row {first_row}")
+            raised[first_row] = weakref.ref(error)
+            raise error
+
+    batch = pa.record_batch({"a": [1]})
+    source = SimpleNamespace(decoder=lambda: Refusing(batch.schema))
+    observer = FormObserver(cast("Source", source), sets_bad_aside=False)
+    for row in (5, 3, 9):
+        observer.observe(batch, 0, row)
+    gc.collect()
+    assert [row for row, error in raised.items() if error() is not None] == [3]
+    with pytest.warns(RecshufWarning, match="own format: field 'a': row 3$"):
+        assert observer.finish_form(PythonWarnings()).schema is None
 
 
 def test_a_gather_gives_records_another_delimiter_and_keeps_their_separator(tmp_path: Path) -> None:

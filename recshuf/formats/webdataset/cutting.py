@@ -295,7 +295,7 @@ def encode(batch: pa.RecordBatch) -> pa.LargeBinaryArray:
             if value is None:
                 continue
             name = b"%s.%s" % (key or b"", suffix)
-            if b"\0" in name or parse_name(name) != (key, suffix):
+            if b"\0" in name or parse_name(name) != (key or b"", suffix):
                 problem = f"{show(key or b'')} is no key that readers see: it is empty, has a dot in its last part, or begins with __"
                 raise ConversionError(KEY, problem, remedy="change it")
             parts += make_member(TarInfo(), name, value)

@@ -283,6 +283,7 @@ TABLES: dict[str, tuple[dict[str, Any], str]] = {
     "left out": ({"__key__": ["__a__/x"], "txt": ["x"]}, "'__a__/x' is no key that readers see"),
     "an empty name": ({"__key__": ["__b__/"], "txt": ["x"]}, "'__b__/' is no key that readers see"),
     "a null key": ({"__key__": pa.array([None], pa.string()), "txt": ["x"]}, "is no key that readers see"),
+    "a null key, no suffix": ({"__key__": pa.array([None], pa.string()), "": ["x"]}, "is no key that readers"),
     "no members": ({"__key__": ["a"], "txt": pa.array([None], pa.string())}, "'a' has no members"),
     "twice": ({"__key__": ["a", "b", "a"], "txt": ["x"] * 3}, "'a' is that of several .*; give each record a __key__ of its own"),
     "all the same": ({"__key__": ["a", "a"], "txt": ["x"] * 2}, "the key 'a' is that of several .*; give each record a __key__ of its own"),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Self
 
 from torch.utils.data import IterableDataset, get_worker_info
 
-from recshuf.errors import UsageError
+from recshuf.errors import RecshufWarning, UsageError
 from recshuf.loader import cache_files
 from recshuf.system.units import check_number
 from recshuf.torch.processes import (
@@ -231,8 +232,11 @@ class PileDataset(IterableDataset[dict[str, Any]]):
         epoch, step = self._position.claim(worker.seed - worker.id, worker.id, at_start)
         resumed, self._resumed = self._resumed, None
         epoch, self._next_step = resumed or (epoch, step + worker.id)
-        loader.seek(epoch, 0)
-        batches = self.read_share(epoch, self._next_step, worker.num_workers)
+        with warnings.catch_warnings():
+            if worker.id:  # the first worker tells what all of them find
+                warnings.simplefilter("ignore", RecshufWarning)
+            loader.seek(epoch, 0)
+            batches = self.read_share(epoch, self._next_step, worker.num_workers)
         return self._count(batches, worker.num_workers)
 
     def _count(self, batches: Iterator[Any], workers: int) -> Iterator[Any]:

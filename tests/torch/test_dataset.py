@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import warnings
 from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
@@ -44,6 +45,24 @@ def show(batch: dict[str, Any]) -> dict[str, tuple[str, Any]]:
         )
         for name, column in batch.items()
     }
+
+
+def _tell(path: Path, worker: int) -> None:
+    """Have a worker append what it warns of to a file."""
+
+    def append(message: Warning | str, *_: Any) -> None:
+        with path.open("a") as file:
+            file.write(f"{worker}: {message}\n")
+
+    warnings.simplefilter("always")
+    warnings.showwarning = append
+
+
+def test_of_plain_workers_the_first_one_tells_of_short_lanes(store: Path, tmp_path: Path) -> None:
+    tell = partial(_tell, tmp_path / "told")
+    list(PLAIN(PileDataset(store, 16, lanes=4), num_workers=3, worker_init_fn=tell))
+    (said,) = (tmp_path / "told").read_text().splitlines()
+    assert said.startswith("0: lanes=")
 
 
 def add_tensors(batch: dict[str, Any], _: np.ndarray) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from recshuf.errors import InputError
 from recshuf.formats.files import DATASETS, KEEP_OTHERS, LazyFormat
 from recshuf.interfaces import FormatOption, Traits, whole_number
 
@@ -57,9 +58,16 @@ class _ArrayFormat(LazyFormat):
 
     def check_appended(self, kept: Any, source: Any) -> None:
         # Of another number of columns, the schema tells.
-        other = source.layout
+        other, file = source.layout, source.inputs[0].name
         for name, ours, theirs in zip(other.names, kept.layout.arrays, other.arrays, strict=False):
-            ours.check_same(theirs, f"{name!r}", "that of the store")
+            ours.check_same(
+                theirs, file, "that of the store", f"array {name!r}" if len(other.names) > 1 else None
+            )
+            if (
+                ours.header != theirs.header and not source.notes
+            ):  # of headers that count records, as a run does
+                problem = "its header differs from that of the store, and shards have one"
+                raise InputError(file, problem, remedy="make the headers equal, or begin a new store")
 
     def restore_decoder(self, stored: StoredInputs) -> Decoder:
         from recshuf.formats.arrays.layout import ArrayDecoder

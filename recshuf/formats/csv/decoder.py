@@ -267,6 +267,11 @@ class CsvDecoder(Decoder):
             names = schema.names
             headers = [names]
         if schema is not None and schema.names != list(names):
+            if options.store_schema is not None:
+                raise UsageError(
+                    f"{inputs[0]}{' and others' * (len(inputs) > 1)}: columns {', '.join(map(repr, names))}, and those of the store are "
+                    f"{', '.join(map(repr, schema.names))}; give them these, in this order, or begin a new store"
+                )
             raise UsageError(
                 f"--schema: its columns are {', '.join(map(repr, schema.names))}; "
                 f"those of the input are {', '.join(map(repr, names))}: name all of these, in this order"

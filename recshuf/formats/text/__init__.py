@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Any
 from recshuf.errors import UsageError
 from recshuf.formats.compression import COMPRESSIONS
 from recshuf.formats.files import LazyFormat
-from recshuf.formats.lines import HEADER, RECORD_LINES, RECORD_START, SEPARATOR, ZERO_TERMINATED, name_lines
+from recshuf.formats.lines import (
+    HEADER,
+    MARK,
+    RECORD_LINES,
+    RECORD_START,
+    SEPARATOR,
+    ZERO_TERMINATED,
+    count_header_lines,
+    name_lines,
+)
 from recshuf.interfaces import Traits
 
 if TYPE_CHECKING:
@@ -54,6 +63,16 @@ class TextFormat(LazyFormat):
             remedy = f"give {ours}" if ours else f"leave out {theirs}"
             found, held = (f"those of {one}" if one else "single lines" for one in (theirs, ours))
             raise UsageError(f"records are {found}, and {held} in the store; {remedy}, or begin a new store")
+        ours, theirs = (one.layout.header.removeprefix(MARK) for one in (kept, source))
+        if theirs and ours != theirs:
+            raise UsageError(
+                f"the header is {theirs!r:.200}, and {ours!r:.200} in the store; begin a new store"
+            )
+        if ours and HEADER.of(source.options) is None:
+            lines = count_header_lines(kept.options)
+            raise UsageError(
+                f"records have a header in the store; give --header {lines}, or none if these have none"
+            )
 
 
 FORMAT = TextFormat()

@@ -300,10 +300,10 @@ class StoreUpdate:
             raise UsageError(
                 f"{self._place.name}: holds no records of {inputs.format} files; begin a new store for them"
             )
-        if origin is not None:
-            kept = StoredSource(inputs.source.schema, origin, ())
-            load_format(inputs.format).check_appended(kept, inputs.source)
         try:
+            if origin is not None:
+                kept = StoredSource(inputs.source.schema, origin, ())
+                load_format(inputs.format).check_appended(kept, inputs.source)
             self._snapshot.check_schema(extend_schema(inputs.source.schema))
         except UsageError as error:
             name, *others = [one.name for one in inputs.source.inputs]

@@ -80,8 +80,9 @@ def test_records_of_another_type_are_refused_and_the_store_stays(tmp_path: Path,
         return sorted(str(row) for batch in loader for row in pa.table(batch).to_pylist())
 
     before = load()
-    with pytest.raises(RecshufError, match=r"the store.*(new store|convert)"):
+    with pytest.raises(RecshufError, match=r"the store.*(new store|convert)") as raised:
         recshuf.window(store, append=paths["other"])
+    assert suffix == "tar" or f"other.{suffix}: " in str(raised.value)
     assert load() == before
     recshuf.window(store, append=paths["same"])
     assert len(load()) == 2 * len(before)
@@ -179,6 +180,50 @@ def test_lines_with_another_end_are_refused(tmp_path: Path) -> None:
         recshuf.window(tmp_path / "store", append=tmp_path / "b.txt", zero_terminated=True)
     recshuf.gather(tmp_path / "store", tmp_path / "out.txt")
     assert sorted((tmp_path / "out.txt").read_bytes().splitlines()) == [b"a", b"b"]
+
+
+def test_headers_are_those_of_the_store(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("top\na\n")
+    (tmp_path / "b.txt").write_text("other\nb\n")
+    (tmp_path / "c.txt").write_text("c\n")
+    store = tmp_path / "store"
+    recshuf.scatter(tmp_path / "a.txt", store, seed=1, header=1)
+    with pytest.raises(UsageError, match=r"b\.txt: the header is b'other\\n', and b'top\\n' in the store"):
+        recshuf.window(store, append=tmp_path / "b.txt", header=1)
+    with pytest.raises(UsageError, match=r"b\.txt: .*give header=1, or none"):
+        recshuf.window(store, append=tmp_path / "b.txt")
+    recshuf.window(store, append=tmp_path / "a.txt", header=1)
+    recshuf.window(store, append=tmp_path / "c.txt", header="none")
+    recshuf.gather(store, tmp_path / "out.txt")
+    top, *lines = (tmp_path / "out.txt").read_text().split()
+    assert (top, sorted(lines)) == ("top", ["a", "a", "c"])
+
+
+def test_headers_of_bytes_are_those_of_the_store(tmp_path: Path) -> None:
+    for name in ("top.bin", "end.bin"):
+        (tmp_path / name).write_bytes(name.encode()[:3] + b"1234")
+    options: dict[str, Any] = {"format": "binary", "record_bytes": 4}
+    store = tmp_path / "store"
+    recshuf.scatter(tmp_path / "top.bin", store, seed=1, header_bytes=3, **options)
+    with pytest.raises(RecshufError, match=r"end\.bin: its header differs from that of the store"):
+        recshuf.window(store, append=tmp_path / "end.bin", header_bytes=3, **options)
+    recshuf.window(store, append=tmp_path / "top.bin", header_bytes=3, **options)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("b,a\n1,2\n", "columns 'b', 'a', and those of the store are 'a', 'b'"),
+        ("a,c\n1,2\n", "columns 'a', 'c', and"),
+        ("a;b\n1;2\n", "the inputs have another delimiter"),
+    ],
+)
+def test_columns_of_csv_are_those_of_the_store(tmp_path: Path, text: str, problem: str) -> None:
+    (tmp_path / "a.csv").write_text("a,b\n1,2\n")
+    (tmp_path / "b.csv").write_text(text)
+    recshuf.scatter(tmp_path / "a.csv", tmp_path / "store", seed=1)
+    with pytest.raises(UsageError, match=rf"b\.csv: {problem}"):
+        recshuf.window(tmp_path / "store", append=tmp_path / "b.csv")
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import replace
+from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from traceback import walk_tb
@@ -56,6 +57,8 @@ TABLES = "arrow"
 """The format of tables in memory, which knows their types best."""
 _OF_TABLES = "parquet"
 """The format that tables are of, where neither files among them nor the output says one."""
+_LIKENESS = 0.85
+"""Of two suffixes, one of which may be meant as the other."""
 LAST_RESORT = "text"
 """The format of bytes of which nothing is known."""
 _WITH_OPTIONS = ("jsonl", "json", "csv", "text", "parquet", "hdf5", "npz", "binary", "webdataset", "megatron")
@@ -401,6 +404,18 @@ def find_shared(output: str) -> str | None:
     kind = split_suffix(output).kind
     traits = (load_format(name).traits for name in OWN_FORMATS)
     return next((one.name for one in traits if one.shares_suffixes and kind in one.suffixes), None)
+
+
+def find_near(output: str) -> tuple[str, str] | None:
+    """Return the known suffix that an output's may have been meant as, and its format; None if there is none.
+
+    >>> find_near("a.parqet"), find_near("a.parquet"), find_near("a.out")
+    (('.parquet', 'parquet'), None, None)
+    """
+    kind = split_suffix(output).kind
+    owners = {suffix: name for name in OWN_FORMATS for suffix in load_format(name).traits.suffixes}
+    near = [] if kind in owners else get_close_matches(kind, owners, 1, _LIKENESS)
+    return (near[0], owners[near[0]]) if near else None
 
 
 def name_by_inputs(output: str, given: str) -> str:

@@ -16,6 +16,7 @@ from recshuf.formats import (
     LAST_RESORT,
     check_output,
     detect_format,
+    find_near,
     find_shared,
     has_suffix,
     load_format,
@@ -433,6 +434,10 @@ def _choose_target_name(job: Job, destination: Destination | None, given: str, p
         chosen = name_by_inputs(output, given)
         if chosen == LAST_RESORT and (meant := find_shared(output)):
             progress.warn(f"{output}: gets lines of {chosen} as they are; --to {meant} writes {meant}")
+        elif (near := find_near(output)) and near[1] != chosen:
+            progress.warn(
+                f"{output}: gets {chosen}, as the inputs; the suffix {near[0]} would mean {near[1]}"
+            )
         return chosen
     if job.options["to"]:
         return name

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import recshuf
-from recshuf.errors import RecshufError
+from recshuf.errors import RecshufError, RecshufWarning
 from tests.support.formats.conversion_data import (
     COUNT,
     PAIRS,
@@ -124,3 +124,20 @@ def test_what_cannot_be_held_is_refused_by_name_and_nothing_is_left(tmp_path: Pa
         with pytest.raises(RecshufError, match=words):
             recshuf.plan(path, output, to=to)
     assert os.listdir(tmp_path) == [path.name]
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"), [("out.parqet", ".parquet would mean parquet"), ("out.jsnl.gz", ".jsonl would")]
+)
+def test_a_suffix_that_is_nearly_known_is_told(tmp_path: Path, name: str, meant: str) -> None:
+    (tmp_path / "in.txt").write_text("a\n")
+    with pytest.warns(RecshufWarning, match=rf"{name}: gets text, as the inputs; the suffix \{meant}"):
+        recshuf.shuffle(tmp_path / "in.txt", tmp_path / name)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("name", ["out", "out.dat", "out.md", "out.texts"])
+def test_other_suffixes_have_the_format_of_the_inputs(tmp_path: Path, name: str) -> None:
+    (tmp_path / "in.txt").write_text("a\n")
+    recshuf.shuffle(tmp_path / "in.txt", tmp_path / name)
+    assert (tmp_path / name).read_text() == "a\n"

@@ -266,7 +266,8 @@ class ArrayDecoder(TableDecoder):
             try:
                 fields.append(pa.field(name, self._wrap(_view(np.empty(0, np.uint8), dtype)).type))
             except (pa.ArrowException, TypeError, ValueError) as error:
-                problem = f"items of type {dtype.base} have no table form"
+                what = f"items of type {dtype.base}" if dtype.itemsize else "rows of no items"
+                problem = f"{what} have no table form"
                 raise ConversionError(name, problem, remedy="keep the format of the inputs") from error
         self._has_members = isinstance(layout, FixedLayout) and pa.types.is_struct(fields[0].type)
         super().__init__(pa.schema(list(fields[0].type) if self._has_members else fields))

@@ -80,6 +80,9 @@ def test_members_and_lists_become_columns_and_lists_come_back(tmp_path: Path) ->
     assert sorted(back.tolist()) == ARRAYS["big-endian"].tolist()
     said = "items of type complex128 have no table form; keep the format"
     refused(ConversionError, said, tmp_path / "complex.npy", tmp_path / "none.parquet")
+    np.savez(tmp_path / "empty.npz", a=np.arange(3), b=np.empty((3, 0)))
+    said = "field 'b': rows of no items have no table form; keep the format"
+    refused(ConversionError, said, tmp_path / "empty.npz", tmp_path / "none.parquet")
 
 
 def test_what_an_array_cannot_hold_is_named(tmp_path: Path) -> None:

@@ -258,6 +258,15 @@ def test_columns_are_kept_in_the_order_given_and_those_of_one_name_apart(tmp_pat
         open_source(path, other)
 
 
+def test_a_list_that_is_not_chosen_may_be_missing_in_the_first_file(tmp_path: Path) -> None:
+    lists, times = pa.list_(pa.int8()), [pa.timestamp("us", zone) for zone in ("UTC", "Europe/Berlin")]
+    first = {"t": pa.nulls(2, times[0]), "b": pa.nulls(2, lists)}
+    second = {"t": pa.array([1], times[1]), "b": pa.array([[1]], lists)}
+    paths = [store(tmp_path / f"{i}.parquet", columns) for i, columns in enumerate((first, second))]
+    source = open_source(*paths, columns=("t",))
+    assert read_all(source).column("t").cast(pa.int64()).to_pylist() == [None, None, 1]
+
+
 @pytest.mark.parametrize("suffix", ["parquet", "arrow"])
 def test_types_of_columns_that_are_not_chosen_need_not_agree(tmp_path: Path, suffix: str) -> None:
     for name, values in (("1", ["x", "y"]), ("2", [0.5, 1.5])):

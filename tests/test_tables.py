@@ -343,3 +343,23 @@ def test_of_long_rows_few_are_looked_at_before_the_run(tmp_path: Path) -> None:
     assert len(given) < 30
     recshuf.shuffle(read(60), tmp_path / "out.parquet", memory="1GB", seed=1)
     assert sorted(pq.read_table(tmp_path / "out.parquet")["id"].to_pylist()) == list(range(60))
+
+
+EXTENSIONS = {
+    "uuid": (pa.uuid(), [b"a" * 16, None, b"b" * 16]),
+    "document": (pa.json_(pa.string()), ['{"a": 1}', None, "[]"]),
+    "view": (pa.json_(pa.string_view()), ['{"a": 1}', None, '["longer than twelve"]']),
+}
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
+@pytest.mark.parametrize("name", EXTENSIONS)
+def test_extension_types_that_parquet_knows_are_verified(tmp_path: Path, name: str, suffix: str) -> None:
+    kind, values = EXTENSIONS[name]
+    table = pa.table({"a": pa.ExtensionArray.from_storage(kind, pa.array(values, kind.storage_type))})
+    recshuf.shuffle(table, tmp_path / f"out.{suffix}", seed=1, verify=True)
+    recshuf.shuffle(tmp_path / f"out.{suffix}", tmp_path / f"again.{suffix}", seed=2, verify=True)
+    out = pads.dataset(tmp_path / f"again.{suffix}", format=suffix).to_table()
+    assert out.schema.equals(table.schema)
+    found = sorted(map(str, out["a"].to_pylist()))
+    assert found == sorted(map(str, table["a"].to_pylist()))

@@ -196,7 +196,9 @@ def _refuse_stores(names: Iterable[str], stores: Stores) -> None:
 
 
 def open_record_set(name: str, files: list[InputFile], format_name: str, read: ReadOptions) -> RecordSet:
-    return RecordSet(name, format_name, open_source(format_name, files, read), files)
+    is_from_program = any(file.table is not None for file in files)
+    source = open_source(format_name, files, read)
+    return RecordSet(name, format_name, source, files, is_from_program=is_from_program)
 
 
 def options_of_output(read: ReadOptions, format_name: str, to: str, schema: pa.Schema | None) -> ReadOptions:

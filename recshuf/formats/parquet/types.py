@@ -55,6 +55,8 @@ def dense_type(kind: pa.DataType) -> pa.DataType:
 
 
 def _dense_leaf(kind: pa.DataType) -> pa.DataType:
+    if isinstance(kind, pa.JsonType) and str(kind.storage_type) in _DENSE:
+        return pa.json_(_DENSE[str(kind.storage_type)])
     return dense_type(kind.value_type) if pa.types.is_dictionary(kind) else _DENSE.get(str(kind), kind)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import replace
-from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from traceback import walk_tb
@@ -413,6 +412,10 @@ def find_near(output: str) -> tuple[str, str] | None:
     (('.parquet', 'parquet'), None, None)
     """
     kind = split_suffix(output).kind
+    if not kind:
+        return None
+    from difflib import get_close_matches  # most suffixes are known
+
     owners = {suffix: name for name in OWN_FORMATS for suffix in load_format(name).traits.suffixes}
     near = [] if kind in owners else get_close_matches(kind, owners, 1, _LIKENESS)
     return (near[0], owners[near[0]]) if near else None

@@ -97,7 +97,7 @@ class Hdf5Format(LazyFormat):
         with open_image(kept.layout.image) as first, open_image(source.layout.image) as other:
             columns = (read_columns(image, [*kept.layout.names]) for image in (first, other))
             for ours, theirs in zip(*columns, strict=True):
-                if not ours.holds_same(theirs):
+                if not ours.holds_same(theirs) or theirs.is_wider_text(ours):
                     raise UsageError(
                         f"dataset {ours.name!r} is {theirs.name_rows()}, and {ours.name_rows()} in the store; "
                         "convert it, or begin a new store for it"

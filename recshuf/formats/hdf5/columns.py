@@ -95,6 +95,10 @@ class Column:
         is_same = self.type_code == other.type_code or self.tid.equal(other.tid)
         return self.row_shape == other.row_shape and bool(is_same)
 
+    def is_wider_text(self, other: Column) -> bool:
+        """Tell whether strings of variable length are UTF-8 and those of another column ASCII, which are one type to HDF5."""
+        return self.kind is other.kind is Kind.STRING and self.tid.get_cset() > other.tid.get_cset()
+
 
 class IndexRoot(NamedTuple):
     """Where the root of an index lies in a file."""
@@ -193,7 +197,7 @@ def unite_columns(columns: Sequence[Column], *, widens: bool) -> Column | None:
     if any(each.row_shape != first.row_shape for each in columns):
         return None
     if all(first.holds_same(each) for each in columns):
-        return first
+        return next((each for each in columns if each.is_wider_text(first)), first)
     tid = _unite([each.tid for each in columns], widens=widens)
     if tid is None:
         return None

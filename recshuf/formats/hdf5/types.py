@@ -166,8 +166,9 @@ def describe_type(tid: h5t.TypeID) -> str:
 
 def name_type(tid: h5t.TypeID) -> str:
     """Return the name of a type for messages about types that differ."""
-    if isinstance(tid, h5t.TypeStringID) and not tid.is_variable_str():
-        return f"{'UTF-8' if tid.get_cset() else 'ASCII'} text of {tid.get_size()} bytes"
+    if isinstance(tid, h5t.TypeStringID):
+        size = "any length" if tid.is_variable_str() else f"{tid.get_size()} bytes"
+        return f"{'UTF-8' if tid.get_cset() else 'ASCII'} text of {size}"
     if not isinstance(tid, h5t.TypeFloatID) or find_dtype(tid) is not None:
         return describe_type(tid)
     _, _, exponent_bits, _, fraction_bits = tid.get_fields()

@@ -168,7 +168,7 @@ def test_datasets_that_do_not_exist_are_named_beside_those_that_do(tmp_path: Pat
         ({"x": np.zeros((2, 3), "f4"), "y": [1, 2]}, r"float32 rows of shape .*float64"),
         ({"x": np.zeros((2, 3), ">f8"), "y": [1, 2]}, r">f8 .*float64"),
         ({"x": np.zeros((2, 4), "f8"), "y": [1, 2]}, r"\(4,\).*\(3,\)"),
-        ({"x": np.zeros((2, 3), "f8"), "y": ["a", "b"]}, r"variable-length string, but int64"),
+        ({"x": np.zeros((2, 3), "f8"), "y": ["a", "b"]}, r"UTF-8 text of any length, but int64"),
     ],
 )
 def test_files_that_differ_are_both_named(tmp_path: Path, other: dict[str, object], said: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 from h5py import h5d, h5s, h5t
 
 import recshuf
-from recshuf.errors import InputError
+from recshuf.errors import InputError, UsageError
 from tests.support.formats.hdf5_tools import store
 
 TEXT = h5py.string_dtype()
@@ -192,3 +192,22 @@ def test_files_that_list_their_datasets_in_another_order_keep_their_records(tmp_
         assert sorted(file["a"][:].tolist()) == list(range(150))
         for one, other in pairwise(names):
             assert np.array_equal(file[one][:] + 1000, file[other][:])
+
+
+@pytest.mark.parametrize("sets", [("ascii", "utf-8"), ("utf-8", "ascii"), ("ascii", "ascii")], ids=str)
+def test_strings_of_ascii_and_utf8_become_utf8(tmp_path: Path, sets: tuple[str, str]) -> None:
+    texts = [["a", "b"] if each == "ascii" else ["é", "c"] for each in sets]
+    paths = [tmp_path / f"{number}.h5" for number in range(2)]
+    for path, each, values in zip(paths, sets, texts, strict=True):
+        with h5py.File(path, "w") as file:
+            file.create_dataset("x", data=values, dtype=h5py.string_dtype(each))
+    recshuf.shuffle(paths, tmp_path / "out.h5", seed=1, verify=True)
+    with h5py.File(tmp_path / "out.h5") as file:
+        assert h5py.check_string_dtype(file["x"].dtype).encoding == max(sets)
+        assert sorted(file["x"].asstr()[:]) == sorted([*texts[0], *texts[1]])
+    recshuf.scatter(paths[0], tmp_path / "store", seed=1)
+    if sets[0] < sets[1]:
+        with pytest.raises(UsageError, match=r"1\.h5: .*UTF-8 text of any length, and ASCII text of any"):
+            recshuf.window(tmp_path / "store", append=paths[1])
+    else:
+        recshuf.window(tmp_path / "store", append=paths[1])

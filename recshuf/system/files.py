@@ -242,12 +242,21 @@ def lock_folder(folder: Path, output: str, *, is_shared: bool = False) -> int:
                 folder.mkdir(mode=0o700)
             lock = _try_lock(folder, output, fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX)
         except BaseException as error:
-            if not isinstance(error, OutputError):  # else another run has it
-                with suppress(OSError):  # mostly because it is not empty
-                    folder.rmdir()
+            if not isinstance(error, OutputError):
+                _remove_unheld(folder, output)
             raise
         if lock is not None:
             return lock
+
+
+def _remove_unheld(folder: Path, output: str) -> None:
+    """Remove an empty folder, unless another run has its lock."""
+    with suppress(OSError, OutputError):
+        if (lock := _try_lock(folder, output, fcntl.LOCK_EX)) is not None:
+            try:
+                folder.rmdir()  # mostly it is not empty
+            finally:
+                os.close(lock)
 
 
 def _try_lock(folder: Path, output: str, kind: int) -> int | None:

@@ -42,6 +42,26 @@ def test_a_folder_is_locked_by_one_run_or_by_many_tasks(tmp_path: Path, first: s
             MAKERS[second](tmp_path / name, "out")
 
 
+@pytest.mark.parametrize("make", MAKERS)
+def test_an_interrupt_removes_an_empty_folder_unless_another_run_holds_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: str
+) -> None:
+    folder, whole = tmp_path / "work", os.open
+    held = MAKERS[make](folder, "out")
+
+    def interrupt(*_: object) -> int:
+        monkeypatch.setattr(os, "open", whole)
+        raise KeyboardInterrupt
+
+    for is_held in (True, False):
+        monkeypatch.setattr(os, "open", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            MAKERS[make](folder, "out")
+        assert folder.exists() == is_held
+        if is_held:
+            os.close(held)
+
+
 def test_the_lock_of_a_folder_that_is_made_anew_meanwhile_is_that_of_the_new_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -301,7 +301,10 @@ class WorkFolder(Stage):
         missing = [folder for folder in self.path.parents if not folder.exists()]
         for folder in reversed(missing):
             self._made_parents.append(folder)  # a signal may come before `mkdir` returns
-            folder.mkdir()
+            try:
+                folder.mkdir()
+            except FileExistsError:  # another run has just made it
+                self._made_parents.remove(folder)
 
     def _take_over(self, warn: Callable[[str], None], *, resumes: bool) -> None:
         names = set(os.listdir(self.path))  # noqa: PTH208 - names are wanted

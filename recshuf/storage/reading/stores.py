@@ -6,6 +6,7 @@ obstore drops slashes at the begin and the end of a key.
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -132,7 +133,10 @@ class ObstoreStore:
             return self._call(key, read)
         except (ChangedObject, MissingObject):
             # The listing named the object that has a slash behind its key as if it had none.
-            if Entry(key, stamp) in self._list_all(f"{key}/"):
+            listed: Listing = []
+            with suppress(InputError):  # whose key was given, without a right to list
+                listed = self._list_all(f"{key}/")
+            if Entry(key, stamp) in listed:
                 raise self._refuse(key, _SLASH) from None
             raise
 

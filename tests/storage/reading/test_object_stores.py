@@ -227,6 +227,16 @@ def test_an_object_with_bytes_and_a_slash_at_the_end_of_its_key_is_told(
         shuffle(f"{any_bucket.url}/{pattern}", tmp_path / "out.txt", shards=None, format="text")
 
 
+def test_a_changed_object_is_told_without_a_right_to_list(bucket: Bucket):
+    bucket.put("a", b"old\n")
+    store = open_store(bucket)
+    stamp = find(store)
+    bucket.put("a", b"new\n")
+    bucket.proxy.answer("GET .*list-type", 403, "AccessDenied")
+    with pytest.raises(ChangedObject):
+        store.get("a", 0, 4, stamp)
+
+
 def test_an_object_like_another_but_for_a_slash_is_not_lost(bucket: Bucket):
     """Stores give times in seconds."""
     bucket.put("d/x", b"a\n")

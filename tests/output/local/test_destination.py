@@ -179,6 +179,24 @@ def test_of_a_run_that_fails_no_folder_is_left_above_its_output(folder: Path):
     assert [path.name for path in folder.rglob("*")] == ["near"]
 
 
+def test_a_folder_that_another_run_makes_above_the_output_meanwhile_stays(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    whole = Path.mkdir
+
+    def make_after_another(path: Path, *arguments: Any, **options: Any) -> None:
+        if path.name == "new":
+            monkeypatch.setattr(Path, "mkdir", whole)
+            whole(path)
+        whole(path, *arguments, **options)
+
+    monkeypatch.setattr(Path, "mkdir", make_after_another)
+    with pytest.raises(InputError):
+        recshuf.shuffle("../in.txt", "new/out/", seed=1, shards=1, format="jsonl", to="parquet")
+    assert os.listdir("new") == []
+    run("new/out/")
+
+
 @BOTH
 def test_a_mount_point_is_refused_with_a_remedy(
     folder: Path, monkeypatch: pytest.MonkeyPatch, overwrite: bool

@@ -400,7 +400,8 @@ def _ask_in_order() -> Iterator[Format]:
 
 def find_shared(output: str) -> str | None:
     """Return the format that shares the suffix of an output with lines; None if there is none."""
-    kind = split_suffix(output).kind
+    if not (kind := split_suffix(output).kind):
+        return None
     traits = (load_format(name).traits for name in OWN_FORMATS)
     return next((one.name for one in traits if one.shares_suffixes and kind in one.suffixes), None)
 
@@ -411,8 +412,7 @@ def find_near(output: str) -> tuple[str, str] | None:
     >>> find_near("a.parqet"), find_near("a.parquet"), find_near("a.out")
     (('.parquet', 'parquet'), None, None)
     """
-    kind = split_suffix(output).kind
-    if not kind:
+    if not (kind := split_suffix(output).kind):
         return None
     from difflib import get_close_matches  # most suffixes are known
 

@@ -60,12 +60,10 @@ class _ArrayFormat(LazyFormat):
         # Of another number of columns, the schema tells.
         other, file = source.layout, source.inputs[0].name
         for name, ours, theirs in zip(other.names, kept.layout.arrays, other.arrays, strict=False):
-            ours.check_same(
-                theirs, file, "that of the store", f"array {name!r}" if len(other.names) > 1 else None
-            )
-            if (
-                ours.header != theirs.header and not source.notes
-            ):  # of headers that count records, as a run does
+            place = f"array {name!r}" if len(other.names) > 1 else None
+            ours.check_same(theirs, file, "that of the store", place)
+            # Headers that count records differ, and are told, as in a run.
+            if ours.header != theirs.header and not source.notes:
                 problem = "its header differs from that of the store, and shards have one"
                 raise InputError(file, problem, remedy="make the headers equal, or begin a new store")
 

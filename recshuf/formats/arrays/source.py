@@ -118,9 +118,8 @@ class FixedSource(ArraySource):
             if first.header != array.layout.header and counts is counting[0] is None:
                 problem = f"its header differs from that of {name}, and shards have one"
                 raise InputError(file.name, problem, remedy="shuffle the files apart")
-            if (
-                counts is not None and not self.notes
-            ):  # a number that is small may count, too, and is not known to
+            # A number that is small may count, too, and is not known to.
+            if counts is not None and not self.notes:
                 problem = f"{file.name}: its header seems to count the records (byte {counts})"
                 self.notes = (f"{problem}; every shard gets the header as it is, so correct the count there",)
         super().__init__(

@@ -341,9 +341,8 @@ def _fill(field: pa.Field, known: pa.DataType, union: pa.Field) -> pa.Field:
         return field if pa.types.is_null(union.type) else with_marks_of(field.with_type(union.type), union)
     ours, theirs = child_fields(field.type), child_fields(union.type)
     are_alike = all(test(field.type) == test(union.type) for test in (pa.types.is_struct, pa.types.is_map))
-    if (
-        is_extension(field.type) or not ours or not theirs or not are_alike
-    ):  # no column that is left out has any
+    # The union of a column that is left out has no children.
+    if is_extension(field.type) or not ours or not theirs or not are_alike:
         return field
     if pa.types.is_struct(field.type):
         named = {other.name: other for other in reversed(theirs)}

@@ -168,7 +168,12 @@ def _begin(job: Job, progress: Progress, cleanup: ExitStack, planned: Header | N
             job = replace(job, options=job.options | {"seed": before.seed})
     run = _resolve(job, destination, progress, cleanup, None if before is None else before.layout)
     _check_rereading(run)
-    return open_run(run if before else _choose_engine(run), stage, before, cleanup)
+    run = open_run(run if before else _choose_engine(run), stage, before, cleanup)
+    if job.options["verify"] and before is None:
+        from recshuf.run.verify import start_hashing  # most runs do not verify
+
+        run = replace(run, hashing=start_hashing(run))
+    return run
 
 
 _DIVIDED_BYTES = 4 * 10**9

@@ -35,6 +35,7 @@ from recshuf.job.job import SMALLEST_MEMORY, Job
 from recshuf.job.parts import TaskPlan, size_sets
 from recshuf.job.plan import Cut, Limits, Plan
 from recshuf.job.planner import make_plan, take_census
+from recshuf.job.sizing import count_hashing_bytes
 from recshuf.output.local import LocalDestination
 from recshuf.piles.layout import PileLayout
 from recshuf.records.key_makers import extend_schema as add_words
@@ -53,6 +54,7 @@ from recshuf.system.units import format_size, round_up
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from recshuf.audit.verify.mismatches import RecordHashing
     from recshuf.interfaces import Decoder, Format, Sink, Traits, ValueReader, WriteOptions
     from recshuf.job.report import Progress
     from recshuf.output import Destination, Stage
@@ -115,6 +117,8 @@ class Run:
     """None if bad records are errors."""
     store: Store = None  # type: ignore[assignment] # set when the run begins; a task opens its own
     """The piles that this process fills, or reads in the end."""
+    hashing: RecordHashing | None = None
+    """Hashes the records of the inputs while they are scattered, for ``--verify``; None if that is not asked for or reads them again."""
 
     @property
     def decoder(self) -> Decoder | None:
@@ -390,7 +394,8 @@ def _count_disk_bytes(job: Job, plan: Plan, destination: Destination | None, tar
 def find_limits(job: Job, destination: Destination | None = None) -> Limits:
     def count_reserved_bytes(memory_bytes: int) -> int:
         written_bytes = 0 if destination is None else destination.count_memory_bytes(memory_bytes)
-        return written_bytes + object_count * count_read_bytes(memory_bytes, job.workers)
+        hashed_bytes = count_hashing_bytes(memory_bytes, job.workers) if job.options.get("verify") else 0
+        return written_bytes + hashed_bytes + object_count * count_read_bytes(memory_bytes, job.workers)
 
     object_count = sum([any(map(is_url, job.inputs)), job.temp_url is not None])
     return Limits(

@@ -64,6 +64,8 @@ class ScatterTask:
     """Gets the index of each finished input."""
     on_set: Callable[[SealedSet], None] | None = None
     """Gets the entry of each pile set once it is sealed."""
+    on_records: Callable[[pa.RecordBatch, Sequence[RowRange]], None] | None = None
+    """Gets the records that are to be added, in their native form; as the others, in many threads."""
 
 
 class Observer(Protocol):
@@ -170,6 +172,8 @@ class Scatter:
         if bad.size:
             batch = take_rows(batch, np.delete(np.arange(rows), bad))
             ranges = remove_rows(ranges, bad)
+        if self._task.on_records is not None:
+            self._task.on_records(batch, ranges)
         copies, block = self._task.keys.most_copies, self._plan.block_bytes
         # With its copies, a piece is no larger than a block, and nor are its keys.
         count = max(min(copies, -(-copies * byte_count // block)), -(-KEY_BYTES * rows // block))

@@ -111,6 +111,7 @@ def _read_inputs(run: Run, finished: Collection[int], note: Callable[[SealedSet]
         on_bad=quarantine.put if quarantine else None,
         on_input=drop_input if run.inputs.drop_page_cache else None,
         on_set=note,
+        on_records=None if run.hashing is None else run.hashing.add,
     )
     if run.decoding.inner is not None:
         run.decoding.inner.on_note = run.progress.warn

@@ -20,10 +20,11 @@ from recshuf.errors import (
 )
 from recshuf.formats import keeps_records, load_format, suffix_compression
 from recshuf.interfaces import ReadOptions
-from recshuf.job.features import show_features
+from recshuf.job.features import Dedup, Mixture, SplitFiles, show_features
 from recshuf.job.job import Epoch, Job
 from recshuf.job.plan import Cut
 from recshuf.job.report import FileReport, PassReport, Progress, SilentProgress
+from recshuf.job.sizing import count_hashing_bytes
 from recshuf.piles.kept.stored import StoredPiles, open_place
 from recshuf.run.inputs import PileSource, list_inputs
 from recshuf.run.open_run import explain_again
@@ -32,6 +33,7 @@ from recshuf.system.units import count_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from recshuf.audit.verify.mismatches import RecordHashing
     from recshuf.audit.verify.verification import VerifyReport
     from recshuf.interfaces import Source
     from recshuf.output import Destination
@@ -182,7 +184,7 @@ def _verify(run: Run, shards: str, progress: Progress, remedy: str) -> PassRepor
     read = replace(run.job.read, max_record_bytes=longest)
     job = replace(run.job, output=shards, options=options, read=read)
     try:
-        found = verify_job(job, progress, _open_given(run))
+        found = verify_job(job, progress, _open_given(run), run.hashing)
     except InputError as error:
         # What the error advises is for inputs.
         is_of_shards = error.name == shards or error.name.startswith(shards.rstrip("/") + "/")
@@ -194,6 +196,24 @@ def _verify(run: Run, shards: str, progress: Progress, remedy: str) -> PassRepor
     if not found.is_equal:
         raise CheckError(f"verify: {'; '.join(_describe(found))}; {remedy}")
     return PassReport("verify", time.perf_counter() - started, found.records, 0)
+
+
+def start_hashing(run: Run) -> RecordHashing | None:
+    """Return what hashes the records of a run while they are scattered; None if the inputs are to be read again.
+
+    That is so if the run has only some records to scatter, or leaves some out, or writes others.
+    """
+    from recshuf.audit.verify.mismatches import RecordHashing
+
+    job, inputs = run.job, run.inputs
+    keeps_records = not (isinstance(job.feature, Dedup | Mixture) or job.options["head_count"])
+    has_marks = isinstance(job.feature, SplitFiles) and job.feature.fields
+    scatters_all = inputs.stored is None and run.results is None
+    if run.decoding.converts or has_marks or not (keeps_records and scatters_all):
+        return None
+    if not count_hashing_bytes(job.memory_bytes, job.workers):
+        return None
+    return RecordHashing(len(inputs.files))
 
 
 def check_memory(run: Run) -> None:
@@ -215,6 +235,9 @@ def _open_given(run: Run) -> RecordSet:
     inputs, source = run.inputs, _find_source(run)
     if isinstance(source, PileSource):
         return RecordSet("store", inputs.format, source, inputs.files, is_from_program=source.is_from_program)
+    if run.hashing is not None:
+        are_tables = any(file.table is not None for file in inputs.files)
+        return RecordSet("inputs", inputs.format, source, inputs.files, is_from_program=are_tables)
     return open_record_set("inputs", inputs.files, inputs.format, run.job.read)
 
 

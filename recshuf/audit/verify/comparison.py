@@ -24,6 +24,7 @@ from recshuf.interfaces import SupportsPrefixInference
 from recshuf.job.options import find_own
 from recshuf.job.plan import Limits, sum_known
 from recshuf.job.sizing import (
+    HASHING_BYTES,
     PREFIX_BYTES,
     SMALLEST_BLOCK,
     Reading,
@@ -62,8 +63,6 @@ if TYPE_CHECKING:
 
 _DECODING_FACTOR = 4.0
 """Memory of decoding a batch, as a multiple of its size."""
-_HASHING_BYTES = 12 << 20
-"""What hashing takes in each thread beside the batch."""
 _BLOCK_BYTES = 8 << 20
 _COLUMN_BYTES = 32 << 10
 """Of a column in a block: a batch takes some 100 us for each."""
@@ -87,7 +86,7 @@ class RecordReader:
         copies = 1 + (_DECODING_FACTOR if record_set.decoder else 0)
 
         def worker_bytes(block: int) -> int:
-            return record_set.source.reading_bytes(block) + int(copies * block) + _HASHING_BYTES
+            return record_set.source.reading_bytes(block) + int(copies * block) + HASHING_BYTES
 
         are_objects = any(file.opener for file in record_set.files)
         self._worker_bytes = worker_bytes
@@ -270,6 +269,7 @@ def open_comparison(
     *,
     as_tables: bool = False,
     keeps_blank_end: bool = False,
+    key: HashKey | None = None,
 ) -> Comparison:
     """Open the output of a job, to be compared with its inputs.
 
@@ -279,8 +279,10 @@ def open_comparison(
         Whether both are decoded even if of one format.
     keeps_blank_end
         Whether blank lines at the end of JSONL of the output are records.
+    key
+        That of the hashes. Default: a random one.
     """
-    source, key = inputs.source, HashKey()
+    source, key = inputs.source, key or HashKey()
     files = _list_output(path, manifest, job, stores, progress)
     to = job.options["to"] or (manifest.to if manifest else None)
     to = to or name_written(files, inputs.format, job.read)

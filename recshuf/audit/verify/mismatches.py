@@ -20,15 +20,18 @@ from recshuf.piles.slices import Origin, RecordCodec
 from recshuf.piles.store import Store
 from recshuf.records.arrays import view_bytes, wrap_values
 from recshuf.records.batch import Records
+from recshuf.records.hashing import hash_rows
 from recshuf.records.provenance import pack_provenance, unpack_provenance
+from recshuf.records.word_hashing import HashKey
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
     from recshuf.piles.set_folder import SetFolder
     from recshuf.records.key_makers import Quota
+    from recshuf.records.keys import RowRange
 
 
 INPUTS, OUTPUT = 0, 1
@@ -37,6 +40,7 @@ BUCKETS = 4096
 """Hashes are summed by their first 12 bits: only buckets whose sums differ are searched."""
 _MOST_NAMED = 10
 """Missing and extra records that are reported one by one, each."""
+_HASHED_ROWS = 1 << 17
 _SET_SHIFT = np.uint64(63)
 _BELOW_SET = np.uint64(2**63 - 1)
 _WORDS = ("second", "location", "count")
@@ -59,11 +63,16 @@ class Tally:
 
     def add(self, hashes: NDArray[np.uint64], file: int) -> None:
         """Add the hashes of records of one file, shape ``(n, 2)``; many threads may add."""
+        self.add_to_files(hashes, [(file, len(hashes))])
+
+    def add_to_files(self, hashes: NDArray[np.uint64], counts: Iterable[tuple[int, int]]) -> None:
+        """Add the hashes of records, shape ``(n, 2)``, so many of each file; many threads may add."""
         buckets, sums = _find_buckets(hashes), np.zeros_like(self.sums)
         for lane in range(2):
             np.add.at(sums[lane], buckets, hashes[:, lane])
         with self._lock:
-            self.records[file] += len(hashes)
+            for file, count in counts:
+                self.records[file] += count
             self.counts += np.bincount(buckets, minlength=BUCKETS)
             self.sums += sums
 
@@ -75,6 +84,21 @@ class Tally:
 
 def _find_buckets(hashes: NDArray[np.uint64]) -> NDArray[np.intp]:
     return (hashes[:, 0] >> np.uint64(52)).astype(np.intp)
+
+
+class RecordHashing:
+    """Hashes native records for a comparison while another pass reads them; many threads may add."""
+
+    def __init__(self, file_count: int) -> None:
+        self.key = HashKey()
+        self.tally = Tally(file_count)
+
+    def add(self, batch: pa.RecordBatch, ranges: Sequence[RowRange]) -> None:
+        """Add the records of a batch, which are those of the ranges."""
+        counts = [(one.input_index, one.rows) for one in ranges]
+        for start in range(0, batch.num_rows, _HASHED_ROWS):  # hashes of short records take more than these
+            hashes = hash_rows(batch.slice(start, _HASHED_ROWS), self.key)
+            self.tally.add_to_files(hashes, [] if start else counts)
 
 
 class Mismatch(NamedTuple):

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from recshuf.audit.verify.comparison import Comparison, RecordReader
-    from recshuf.audit.verify.mismatches import Mismatch
+    from recshuf.audit.verify.mismatches import Mismatch, RecordHashing
     from recshuf.audit.verify.record_sets import RecordSet
     from recshuf.job.job import Job
     from recshuf.job.report import Progress
@@ -136,12 +136,14 @@ class VerifyReport(Report):
         return {"equal": self.is_equal} | asdict(self)
 
 
-def verify_job(job: Job, progress: Progress, inputs: RecordSet | None = None) -> VerifyReport:
+def verify_job(
+    job: Job, progress: Progress, inputs: RecordSet | None = None, hashing: RecordHashing | None = None
+) -> VerifyReport:
     """Compare the records of a job's output with those of its inputs, in whatever order and shards.
 
     Every file is read once, and once more if records differ. JSONL and CSV inputs of a conversion without a
     schema are so, too, if a record does not fit the types of the first ones. `inputs` are those of the job if they
-    are open already.
+    are open already. Those that `hashing` has seen are read only if the output differs from it, or is compared as tables.
     """
     started = time.perf_counter()
     path = job.output
@@ -155,7 +157,7 @@ def verify_job(job: Job, progress: Progress, inputs: RecordSet | None = None) ->
         inputs = open_inputs(job, stores, progress, path)
         if inputs.source.metadata is not None and inputs.source.metadata.differences:
             progress.warn(inputs.source.metadata.differences)
-    compare = partial(_compare, job, path, manifest, progress, inputs, stores)
+    compare = partial(_compare, job, path, manifest, progress, inputs, stores, hashing=hashing)
     found = inputs.try_prefix(compare)
     if found.missing and found.format == found.to and load_format(found.to).traits.drops_blank_end:
         # A blank line of the inputs may come last in a shard, where it would be no record of an input.
@@ -172,11 +174,13 @@ def _compare(
     inputs: RecordSet,
     stores: Stores,
     *,
+    hashing: RecordHashing | None,
     keeps_blank_end: bool = False,
 ) -> VerifyReport:
     """Compare an output with the inputs of a job; see `RecordSet.try_prefix` for the schema of these."""
+    key = None if hashing is None else hashing.key
     comparison = open_comparison(
-        job, path, manifest, progress, inputs, stores, keeps_blank_end=keeps_blank_end
+        job, path, manifest, progress, inputs, stores, keeps_blank_end=keeps_blank_end, key=key
     )
     output = comparison.output.record_set if comparison.output else None
     differences = manifest.compare_files() if manifest else []
@@ -199,7 +203,7 @@ def _compare(
         if isinstance(job.feature, Dedup):
             before, mismatches = _compare_firsts(comparison, after, job, job.feature)
         else:
-            before = _count(comparison.inputs)
+            before = hashing.tally if hashing and inputs.decoder is None else _count(comparison.inputs)
             quotas = find_quotas(job, inputs.files, before.records)
             mismatches = _find_mismatches(comparison, before, after, job, quotas)
             taken = sum(quota.taken for quota in quotas)

@@ -22,6 +22,7 @@ import recshuf
 import recshuf.piles.epochs as epochs
 import recshuf.records.key_makers as key_makers
 import recshuf.run.gather as gather
+from recshuf.audit.verify.mismatches import RecordHashing
 from recshuf.errors import CheckError, MemoryLimitError, RecshufError, UsageError
 from recshuf.formats.hdf5.sink import Hdf5Sink
 from recshuf.formats.lines.sink import LineSink
@@ -351,6 +352,83 @@ def test_memory_that_verify_lacks_is_told_before_the_run(tmp_path: Path) -> None
 def test_an_output_that_cannot_be_read_again_is_refused_before_the_run(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="reads the output again, which /dev/null does not allow"):
         recshuf.shuffle(tmp_path / "none.txt", "/dev/null", verify=True)
+
+
+# What only `--verify` finds: values. The inputs are hashed while they are scattered; where they are not, they are read again
+
+TWO = {"text": LineSink, "csv": LineSink, "jsonl": LineSink, "parquet": ParquetSink, "hdf5": Hdf5Sink}
+HASHED: list[tuple[str, dict[str, Any]]] = [
+    *((name, {}) for name in TWO),
+    ("text", {"workers": 2, "memory": "300MB"}),
+    ("jsonl", {"group_by": "id"}),
+    ("parquet", {"split": "a=0.6,b=0.4"}),
+    ("parquet", {"provenance": True}),
+]
+READ_AGAIN: list[tuple[str, dict[str, Any]]] = [
+    ("text", {"memory": "60MB", "workers": 1}),
+    ("jsonl", {"dedup": "id"}),
+    ("jsonl", {"to": "parquet"}),
+    ("parquet", {"split": "a=0.6,b=0.4", "split_by": "id"}),
+    ("parquet", {"head_count": 600}),
+    ("csv", {"copies": "1,2"}),
+    ("text", {"engine": "threads"}),
+]
+
+
+def write_one_in_place_of_another(patch: Patch, sink: Any) -> None:
+    """As many records of the same lengths are written, so that nothing but their values tells."""
+    whole, calls = sink.write, iter(range(1000))
+
+    def write(self: Any, batch: Any) -> None:
+        index = list(range(batch.num_rows))
+        if next(calls) == 0:
+            index[0] = index[1]
+        whole(self, batch.take(pa.array(index)))
+
+    patch.setattr(sink, "write", write)
+
+
+@pytest.mark.parametrize(("name", "options"), [*HASHED, *READ_AGAIN])
+@pytest.mark.parametrize("place", ["memory", "disk"])
+def test_a_record_written_in_place_of_another_is_found_by_verify_and_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, options: dict[str, Any], place: str
+):
+    inputs = make_inputs(tmp_path / "in", name, [400, 300])
+    if "engine" in options:
+        divide_small(monkeypatch)
+    elif place == "disk":
+        spill(monkeypatch)
+    arguments: dict[str, Any] = {
+        "seed": 1,
+        "piles": 4,
+        "memory": "300MB",
+        "workers": 1,
+        "verify": True,
+    } | options
+    recshuf.shuffle(inputs, f"{tmp_path}/right/", **arguments)
+    write_one_in_place_of_another(monkeypatch, ParquetSink if "to" in options else TWO[name])
+    found = r"verify: 1 record missing, 1 extra; such as record \d+ of .*input"
+    if "head_count" in options:  # any record may be missing of a sample
+        found = "verify: .* 1 extra"
+    with pytest.raises(CheckError, match=found):
+        recshuf.shuffle(inputs, f"{tmp_path}/out/", **arguments)
+    assert not [left for left in os.listdir(tmp_path) if "out" in left]
+
+
+def test_what_the_first_pass_has_hashed_wrongly_is_no_difference(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    inputs, whole = make_inputs(tmp_path / "in", "jsonl", [400, 300]), RecordHashing.add
+    called: list[int] = []
+
+    def add_some(self: RecordHashing, batch: Any, ranges: Any) -> None:
+        called.append(batch.num_rows)
+        whole(self, batch.take(pa.array([1, *range(1, batch.num_rows)])), ranges)
+
+    monkeypatch.setattr(RecordHashing, "add", add_some)
+    recshuf.shuffle(inputs, tmp_path / "out.jsonl", seed=1, verify=True, workers=1)
+    assert sum(called) == 700
+    assert recshuf.verify(inputs, tmp_path / "out.jsonl")
 
 
 @pytest.mark.parametrize("to", ["jsonl", "hdf5"])

@@ -135,6 +135,17 @@ def test_requests_are_reported(tmp_path: Path, s3_bucket: Bucket, source: Path):
     assert recshuf.verify(source, source).downloads is None
 
 
+@pytest.mark.parametrize(("memory", "times"), [("1GB", 1), ("60MB", 2)])
+def test_a_run_that_verifies_itself_fetches_its_inputs_once_if_memory_is_not_scarce(
+    tmp_path: Path, s3_bucket: Bucket, memory: str, times: int
+):
+    s3_bucket.put("in.txt", LARGE)
+    source, output = f"{s3_bucket.url}/in.txt", tmp_path / "out.txt"
+    report = shuffle(source, output, shards=None, memory=memory, workers=1, verify=True)
+    assert report.downloads is not None
+    assert report.downloads.byte_count // len(LARGE) == times
+
+
 # What is read back
 
 

@@ -41,17 +41,6 @@ class Reading(NamedTuple):
     max_record_bytes: int
 
 
-HASHING_BYTES = 12 << 20
-"""What hashing takes in each thread beside the batch."""
-_LEAST_SHARE = 8
-
-
-def count_hashing_bytes(memory_bytes: int, workers: int) -> int:
-    """Return the memory in which a first pass hashes what it reads; 0 if it is too large a share of the limit."""
-    needed = workers * HASHING_BYTES
-    return needed if _LEAST_SHARE * needed <= memory_bytes else 0
-
-
 class TooLittle(Exception):  # noqa: N818 - becomes an error of a user
     """A step, named by the argument, does not fit the memory limit."""
 

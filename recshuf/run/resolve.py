@@ -35,7 +35,6 @@ from recshuf.job.job import SMALLEST_MEMORY, Job
 from recshuf.job.parts import TaskPlan, size_sets
 from recshuf.job.plan import Cut, Limits, Plan
 from recshuf.job.planner import make_plan, take_census
-from recshuf.job.sizing import count_hashing_bytes
 from recshuf.output.local import LocalDestination
 from recshuf.piles.layout import PileLayout
 from recshuf.records.key_makers import extend_schema as add_words
@@ -394,8 +393,7 @@ def _count_disk_bytes(job: Job, plan: Plan, destination: Destination | None, tar
 def find_limits(job: Job, destination: Destination | None = None) -> Limits:
     def count_reserved_bytes(memory_bytes: int) -> int:
         written_bytes = 0 if destination is None else destination.count_memory_bytes(memory_bytes)
-        hashed_bytes = count_hashing_bytes(memory_bytes, job.workers) if job.options.get("verify") else 0
-        return written_bytes + hashed_bytes + object_count * count_read_bytes(memory_bytes, job.workers)
+        return written_bytes + object_count * count_read_bytes(memory_bytes, job.workers)
 
     object_count = sum([any(map(is_url, job.inputs)), job.temp_url is not None])
     return Limits(

@@ -24,7 +24,6 @@ from recshuf.job.features import Dedup, Mixture, SplitFiles, show_features
 from recshuf.job.job import Epoch, Job
 from recshuf.job.plan import Cut
 from recshuf.job.report import FileReport, PassReport, Progress, SilentProgress
-from recshuf.job.sizing import count_hashing_bytes
 from recshuf.piles.kept.stored import StoredPiles, open_place
 from recshuf.run.inputs import PileSource, list_inputs
 from recshuf.run.open_run import explain_again
@@ -41,6 +40,8 @@ if TYPE_CHECKING:
     from recshuf.run.resolve import Run
 
 
+_HASHED_BYTES = 4 << 20
+"""Hashing a block of so many bytes takes less memory than scattering it, which comes after that."""
 _Input = tuple[str, int | None]
 """Name and size of an input; None if it has no size."""
 
@@ -211,9 +212,7 @@ def start_hashing(run: Run) -> RecordHashing | None:
     scatters_all = inputs.stored is None and run.results is None
     if run.decoding.converts or has_marks or not (keeps_records and scatters_all):
         return None
-    if not count_hashing_bytes(job.memory_bytes, job.workers):
-        return None
-    return RecordHashing(len(inputs.files))
+    return RecordHashing(len(inputs.files)) if run.plan.block_bytes >= _HASHED_BYTES else None
 
 
 def check_memory(run: Run) -> None:

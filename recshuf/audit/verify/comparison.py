@@ -24,7 +24,6 @@ from recshuf.interfaces import SupportsPrefixInference
 from recshuf.job.options import find_own
 from recshuf.job.plan import Limits, sum_known
 from recshuf.job.sizing import (
-    HASHING_BYTES,
     PREFIX_BYTES,
     SMALLEST_BLOCK,
     Reading,
@@ -63,6 +62,8 @@ if TYPE_CHECKING:
 
 _DECODING_FACTOR = 4.0
 """Memory of decoding a batch, as a multiple of its size."""
+_HASHING_BYTES = 12 << 20
+"""What hashing takes in each thread beside the batch."""
 _BLOCK_BYTES = 8 << 20
 _COLUMN_BYTES = 32 << 10
 """Of a column in a block: a batch takes some 100 us for each."""
@@ -86,7 +87,7 @@ class RecordReader:
         copies = 1 + (_DECODING_FACTOR if record_set.decoder else 0)
 
         def worker_bytes(block: int) -> int:
-            return record_set.source.reading_bytes(block) + int(copies * block) + HASHING_BYTES
+            return record_set.source.reading_bytes(block) + int(copies * block) + _HASHING_BYTES
 
         are_objects = any(file.opener for file in record_set.files)
         self._worker_bytes = worker_bytes

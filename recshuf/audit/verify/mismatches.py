@@ -40,7 +40,7 @@ BUCKETS = 4096
 """Hashes are summed by their first 12 bits: only buckets whose sums differ are searched."""
 _MOST_NAMED = 10
 """Missing and extra records that are reported one by one, each."""
-_HASHED_ROWS = 1 << 17
+_HASHED_ROWS = 1 << 15
 _SET_SHIFT = np.uint64(63)
 _BELOW_SET = np.uint64(2**63 - 1)
 _WORDS = ("second", "location", "count")

@@ -135,7 +135,7 @@ def test_requests_are_reported(tmp_path: Path, s3_bucket: Bucket, source: Path):
     assert recshuf.verify(source, source).downloads is None
 
 
-@pytest.mark.parametrize(("memory", "times"), [("1GB", 1), ("60MB", 2)])
+@pytest.mark.parametrize(("memory", "times"), [("1GB", 1), ("40MB", 2)])
 def test_a_run_that_verifies_itself_fetches_its_inputs_once_if_memory_is_not_scarce(
     tmp_path: Path, s3_bucket: Bucket, memory: str, times: int
 ):

@@ -32,7 +32,7 @@ from recshuf.formats.jsonl.line_checks import (
     name_path,
 )
 from recshuf.formats.jsonl.numbers import TYPE_REMEDY, check_floats, walk_columns
-from recshuf.formats.jsonl.parser import pick_columns, propose_texts
+from recshuf.formats.jsonl.parser import check_json, pick_columns, propose_texts
 from recshuf.interfaces import BadRecords, Decoder
 
 if TYPE_CHECKING:
@@ -233,13 +233,21 @@ class JsonDecoder(Decoder):
             self.check(batch, input_index, first_row)
             return None
         records, rows = _list_lines(batch, input_index, first_row)
-        errors = LineErrors()
+        errors, conflict = LineErrors(), None
         for start, lines in cut_pieces(records):
             part = rows.take(slice(start, start + len(lines)))
             if self._sets_bad_aside:
                 errors |= _find_bad(self._types, lines, part, self._messages)
-            else:
-                check_all(self._types.learn, lines, part, self._messages)
+                continue
+            try:
+                check_all(self._types.learn if conflict is None else _check_json, lines, part, self._messages)
+            except BadRecordError:
+                raise
+            except InputError as error:  # a scatter takes types that conflict, but no line that is not JSON
+                conflict = error
+                check_all(_check_json, lines, part, self._messages)
+        if conflict is not None:
+            raise conflict
         if not errors:
             return None
         bad_rows = sorted(errors)
@@ -303,6 +311,11 @@ class JsonDecoder(Decoder):
         if self._columns is not None:
             parser = parser.pick(self._columns)
         return parser if self._field is None else parser.narrow(self._field)
+
+
+def _check_json(lines: pa.Array, rows: Rows) -> None:  # noqa: ARG001 - as what learns
+    check_lines(lines)
+    check_json(lines)
 
 
 def _list_lines(batch: pa.RecordBatch, input_index: int, first_row: int) -> tuple[pa.Array, Rows]:

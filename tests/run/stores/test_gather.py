@@ -67,6 +67,15 @@ def test_a_line_that_is_no_json_is_an_error_also_behind_records_without_a_table_
             recshuf.scatter(order, tmp_path / "store", workers=1)
 
 
+def test_a_line_that_is_no_json_is_an_error_also_behind_such_records_of_one_file(tmp_path: Path) -> None:
+    path = tmp_path / "in.jsonl"
+    filling = '{"c": 2}\n' * 5000  # more than are parsed at once
+    for behind in ("", filling):
+        path.write_text('{"c": 1}\n{"c": "x"}\n' + behind + '{"c" 3}\n')
+        with pytest.raises(InputError, match=rf"line {3 + behind.count('c')}: is not valid JSON"):
+            recshuf.scatter(path, tmp_path / "store", workers=1)
+
+
 def test_of_records_without_a_table_form_only_the_first_error_is_held() -> None:
     """By its traceback each holds a batch, which together are all records behind the first such one."""
     raised: dict[int, weakref.ref[ConversionError]] = {}

@@ -161,3 +161,16 @@ def test_types_of_other_fields_need_not_agree(tmp_path: Path):
     assert read_table(tmp_path / "in.jsonl", ReadOptions(field="id")).column(0).to_pylist() == list(
         range(20_000)
     )
+
+
+@pytest.mark.parametrize("late", ["7", "null", '"y"', '{"b": 1}'])
+def test_types_of_others_need_not_agree_before_the_field_comes_first(tmp_path: Path, late: str):
+    """Among records of all kinds, in and between blocks."""
+    others = ["1", '"x"', "[1, {}]", "NaN", "9007199254740993", "0.5", "null"]
+    lines = [f'{{"other": {value}}}\n' for value in others * 2000]
+    lines += [f'{{"other": {value}, "id": {late}}}\n' for value in others if value != "[1, {}]"]
+    (tmp_path / "in.jsonl").write_text("".join(lines))
+    found = read_table(tmp_path / "in.jsonl", ReadOptions(field="id")).column("id").to_pylist()
+    assert found == [None] * 14_000 + [json.loads(late)] * 6
+    with pytest.raises(UsageError, match="there is no column 'x'; there are: other"):
+        read_table(tmp_path / "in.jsonl", ReadOptions(field="x"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import threading
 import time
 from contextlib import suppress
@@ -10,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from recshuf.errors import UsageError
@@ -30,6 +33,7 @@ from recshuf.formats.jsonl.numbers import (
     walk_columns,
 )
 from recshuf.formats.jsonl.parser import Parser, describe_remedy, explain_misfit, infer_schema, propose_map
+from recshuf.records.arrays import dotted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -233,11 +237,15 @@ class InferredTypes:
 
     Later lines are parsed by the types so far, and types are inferred again when that fails. Lines before the
     latest first appearance of a field are always inferred, since fields may appear earlier in them. Once the type of the only
-    `field` to decode is known, no other column is parsed.
+    `field` to decode is known, no other column is parsed. The types of others need not agree.
     """
 
     def __init__(self, field: str | None = None) -> None:
         self._field = field
+        self._wanted = frozenset() if field is None else {field, dotted(field).split(".")[0]}
+        """Names of which one is the column of the field."""
+        nulls = pa.schema([(name, pa.null()) for name in self._wanted])
+        self._absence = Parser(nulls, others="ignore")
         self.on_named_data: Callable[[str], None] | None = None
         """Gets a sentence as that of `find_named_data` while types are inferred, once, if that takes long."""
         self._seconds = 0.0
@@ -261,6 +269,8 @@ class InferredTypes:
         check_lines(lines)
         known = self._parse_as_known(lines, rows.position(0))
         columns, shape = self._infer(lines, rows) if known is None else (known, None)
+        if self._field is not None:
+            columns = [column for column in columns if column.path[0] in self._wanted]
         try:
             check_floats(columns, lines, as_given=False)
         except BrokenFloat as error:
@@ -320,7 +330,13 @@ class InferredTypes:
 
     def _infer(self, lines: pa.Array, rows: Rows) -> tuple[list[Column], Shape | None]:
         begin = time.thread_time()
-        shape = shape_of(infer_schema(lines), rows.position(0))
+        try:
+            schema = infer_schema(lines)
+        except BadRecord:
+            if self._lack_field(lines):
+                return [], None
+            raise
+        shape = shape_of(schema, rows.position(0))
         if shape.count_fields() > MAX_FIELDS:
             raise _too_many_fields(shape)
         self._tell_named_data(shape, begin)  # before these are parsed, which takes longer yet
@@ -335,6 +351,20 @@ class InferredTypes:
                 part.fractional = None if row is None else rows.position(row)
         self._tell_named_data(shape, begin)
         return columns, shape
+
+    def _lack_field(self, lines: pa.Array) -> bool:
+        """Tell whether lines behind others have no value of the wanted field, so that their types do not matter."""
+        if self._field is None or self._last_appearance is None:
+            return False
+        for name in self._wanted:  # of a field of nulls
+            key = re.escape(json.dumps(name, ensure_ascii=False))
+            if pc.any(pc.match_substring_regex(lines, rf"{key}\s*:")).as_py():
+                return False
+        try:
+            self._absence.parse(lines)
+        except BadRecord:
+            return False
+        return True
 
     def _propose_floats(self, columns: list[Column], lines: pa.Array, rows: Rows) -> str:
         """Return the remedy for NaN and infinities in lines: all fields so far, with a schema that takes them."""
@@ -351,6 +381,9 @@ class InferredTypes:
             if self._root is None:
                 self._root = shape
             else:
+                if self._field is not None:
+                    others = self._root.inner.keys() - self._wanted
+                    shape.inner = {name: inner for name, inner in shape.inner.items() if name not in others}
                 merge_shapes(self._root, shape)
             if self._root.count_fields() > MAX_FIELDS:
                 raise _too_many_fields(self._root)

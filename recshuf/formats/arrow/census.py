@@ -200,7 +200,11 @@ def _is_file_format(file: InputFile) -> bool:
     if head.startswith(MAGIC_FEATHER):
         remedy = "read it with pyarrow.feather.read_table, and write it again"
         raise InputError(file.name, "is Feather version 1, which is another format", remedy=remedy)
-    return head.startswith(MAGIC)
+    is_file = head.startswith(MAGIC)
+    # A stream before Arrow 0.15 begins with the length of its metadata.
+    if not is_file and int.from_bytes(head[:4], "little") >> 24 not in (0, 0xFF):
+        raise InputError(file.name, "is not an Arrow file")
+    return is_file
 
 
 def read_batches(

@@ -19,12 +19,14 @@ from recshuf.errors import (
     BusyNameError,
     ConversionError,
     InputError,
+    RecshufError,
     UsageError,
     UsedNameError,
 )
-from recshuf.formats import load_format
+from recshuf.formats import detect_format, load_format
 from recshuf.formats.metadata import check_appended, find_other_copies
 from recshuf.formats.stored import StoredSource, list_columns, read_metadata, read_table_schema
+from recshuf.interfaces import ReadOptions
 from recshuf.job.arguments import make_job
 from recshuf.job.options import Options, ScatterOptions, Size, refuse_unknown, to_keywords
 from recshuf.job.report import Progress, PythonWarnings
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from recshuf.formats.stored import TableForm
+    from recshuf.interfaces import InputFile
     from recshuf.job.job import Job
     from recshuf.piles.kept.place import StorePlace
     from recshuf.piles.kept.snapshots import Snapshot
@@ -294,7 +297,15 @@ class StoreUpdate:
         job = _fit_job(make_job(data, None, cast("Options", options)), self._snapshot)
         self._check_same("seed", options.get("seed"), self._snapshot.seed)
         self._check_same("piles", options.get("piles"), self._snapshot.pile_count)
-        inputs = resolve_inputs(job, list_inputs(job, None, self._progress), self._progress)
+        files = list_inputs(job, None, self._progress)
+        try:
+            inputs = resolve_inputs(job, files, self._progress)
+        except InputError as error:
+            if origin is None or job.options["format"] != origin["format"]:
+                raise
+            if (found := _find_other(files, origin["format"])) is None:
+                raise
+            raise self._format_error(files[0].name, found, origin["format"]) from error
         is_table = load_format(inputs.format).traits.native_is_table
         if not (is_table if origin is None else origin["format"] == inputs.format):
             raise UsageError(
@@ -327,6 +338,14 @@ class StoreUpdate:
         self._made.append(made)
         return made.entries, made.schema
 
+    def _format_error(self, name: str, found: str, kept: str) -> InputError:
+        """Return the error for a file that is in another format than the records of the store."""
+        traits, remedy = load_format(kept).traits, "begin a new store for it"
+        if traits.has_columns:
+            copy = f"COPY{traits.suffixes[0]}"
+            remedy += f", or append {copy} of recshuf INPUT --to {kept} -o {copy}"
+        return InputError(name, f"is {found}, and {self._place.name} holds {kept}", remedy=remedy)
+
     def _check_metadata(self, inputs: Inputs, *, is_lenient: bool) -> None:
         """Compare what inputs say beside their records with what the store says."""
         origin, name, store = self._snapshot.origin or {}, inputs.source.inputs[0].name, str(self._place.name)
@@ -350,6 +369,16 @@ def _fit_job(job: Job, snapshot: Snapshot) -> Job:
     if schema is None or "schema" not in load_format((snapshot.origin or {})["format"]).traits.read_options:
         return job
     return replace(job, read=replace(job.read, schema=schema))
+
+
+def _find_other(files: Sequence[InputFile], kept: str) -> str | None:
+    """Return the format that files show, if it is not the one `kept`; None if they are tables, or if one of both is any bytes."""
+    with suppress(RecshufError):
+        if all(file.table is None for file in files):
+            found = detect_format(files, ReadOptions())
+            if found != kept and not any(load_format(name).traits.takes_any_bytes for name in (found, kept)):
+                return found
+    return None
 
 
 def _find_misfit(table: TableForm, origin: dict[str, Any]) -> str | None:

@@ -373,12 +373,14 @@ def test_a_file_without_columns_has_no_rows(tmp_path: Path, stream: bool) -> Non
 def test_what_cannot_be_shuffled_is_named(tmp_path: Path) -> None:
     (tmp_path / "old.feather").write_bytes(b"FEA1" + bytes(100))
     (tmp_path / "none.arrow").write_bytes(b"")
+    (tmp_path / "text.arrow").write_bytes(b"a,b\n1,2\n")
     tags, offsets = pa.array([0, 0], pa.int8()), pa.array([0, 1], pa.int32())
     union = pa.UnionArray.from_dense(tags, offsets, [pa.array([1, 2])])
     odd = write(tmp_path / "odd.arrow", pa.table({"a": [1, 2], "u": union}))
     for name, said in (
         ("old.feather", "is Feather version 1"),
         ("none.arrow", "is empty"),
+        ("text.arrow", "is not an Arrow file$"),
         ("odd.arrow", "column 'u': holds type .*union.*; leave it out with columns"),
     ):
         refused(InputError, f"{name}: {said}", tmp_path / name, tmp_path / "out.parquet")

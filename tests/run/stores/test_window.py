@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 from collections.abc import Callable
 from datetime import date, datetime
 from fractions import Fraction
@@ -137,6 +138,29 @@ def test_the_command_reads_inputs_in_the_format_of_the_store(tmp_path: Path, cal
 
 
 # What is refused changes nothing
+
+
+def test_a_file_of_another_format_is_named_and_what_is_proposed_can_be_appended(
+    tmp_path: Path, call: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    recshuf.shuffle(write_day(tmp_path, 0), "first.parquet")
+    recshuf.shuffle("first.parquet", "other first.h5")
+    kinds = {"parquet": ".parquet", "arrow": ".arrow", "hdf5": ".h5", "jsonl": ".jsonl", "json": ".json"}
+    for kept, suffix in kinds.items():
+        recshuf.shuffle("first.parquet", f"first{suffix}", to=kept, overwrite=True)
+        recshuf.scatter(f"first{suffix}", f"store-{kept}")
+        other, name = ("parquet", "first.parquet") if kept != "parquet" else ("hdf5", "other first.h5")
+        refused = call("window", f"store-{kept}", "--append", name)
+        said = re.fullmatch(
+            rf"recshuf: error: {name}: is {other}, and store-{kept} holds {kept}; begin a new store for it, or append (.*) of "
+            r"recshuf INPUT (.*)\n",
+            refused.stderr.decode(),
+        )
+        assert said, refused.stderr
+        assert call(name, *said[2].split()).returncode == 0
+        assert call("window", f"store-{kept}", "--append", said[1]).returncode == 0
+        assert read_ids(tmp_path / f"store-{kept}") == sorted(2 * ids_of(0))
 
 
 def test_other_columns_are_refused(store: Path, tmp_path: Path) -> None:

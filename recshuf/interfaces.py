@@ -945,7 +945,8 @@ class Format(ABC):
     def check_appended(self, kept: Source, source: Source) -> None:  # noqa: B027 - by default the schema tells all
         """Check that native records of a source can lie with those of another one, the `kept`, in one store.
 
-        All of them are decoded, and written, with the `layout` and the `options` that are kept. The native schema is compared after this, and the types
+        All of them are decoded, and written, with the `layout` and the `options` that are kept. The inputs that are kept are those
+        of the first scatter, by name and size. The native schema is compared after this, and the types
         of the columns of the table form when the records were observed.
 
         Raises

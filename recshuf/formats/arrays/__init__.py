@@ -9,9 +9,12 @@ from recshuf.formats.files import DATASETS, KEEP_OTHERS, LazyFormat
 from recshuf.interfaces import FormatOption, Traits, whole_number
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pyarrow as pa
 
-    from recshuf.interfaces import Decoder, StoredInputs, Target, WriteOptions
+    from recshuf.formats.arrays.layout import FixedLayout
+    from recshuf.interfaces import Decoder, InputSummary, StoredInputs, Target, WriteOptions
 
 
 MAGIC = b"\x93NUMPY"
@@ -63,7 +66,7 @@ class _ArrayFormat(LazyFormat):
             place = f"array {name!r}" if len(other.names) > 1 else None
             ours.check_same(theirs, file, "that of the store", place)
             # Headers that count records differ, and are told, as in a run.
-            if ours.header != theirs.header and not source.notes:
+            if ours.header != theirs.header and not (source.notes or _counts(ours, kept.inputs)):
                 problem = "its header differs from that of the store, and shards have one"
                 raise InputError(file, problem, remedy="make the headers equal, or begin a new store")
 
@@ -71,6 +74,17 @@ class _ArrayFormat(LazyFormat):
         from recshuf.formats.arrays.layout import ArrayDecoder
 
         return ArrayDecoder(stored.layout)
+
+
+def _counts(layout: FixedLayout, inputs: Sequence[InputSummary]) -> bool:
+    """Tell whether the header in a layout counts the records of the first input, from which it is."""
+    from recshuf.formats.arrays.layout import Array
+    from recshuf.formats.arrays.source import find_count
+
+    start, size = len(layout.header), inputs[0].file_bytes if inputs else None
+    return (
+        size is not None and find_count(Array(layout, (size - start) // layout.row_bytes, start)) is not None
+    )
 
 
 class NpyFormat(_ArrayFormat):

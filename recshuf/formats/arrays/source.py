@@ -112,7 +112,7 @@ class FixedSource(ArraySource):
     def __init__(self, inputs: Sequence[InputFile], options: ReadOptions) -> None:
         self._files, self._arrays = inputs, [self._look_into(file, options) for file in inputs]
         first, name = self._arrays[0].layout, inputs[0].name
-        counting = [_find_count(array) for array in self._arrays]
+        counting = [find_count(array) for array in self._arrays]
         for file, array, counts in zip(inputs, self._arrays, counting, strict=True):
             first.check_same(array.layout, file.name, name)
             if first.header != array.layout.header and counts is counting[0] is None:
@@ -194,7 +194,7 @@ class BinarySource(FixedSource):
         return Array(replace(layout, header=header), rows, len(header))
 
 
-def _find_count(array: Array) -> int | None:
+def find_count(array: Array) -> int | None:
     """Return where the header holds a whole number of 4 or 8 bytes that counts records, items or bytes of the file."""
     header, size = array.layout.header, array.byte_count
     counts = {count for count in (array.rows, *(size // width for width in (1, 2, 4, 8))) if count > 255}
@@ -236,7 +236,7 @@ class ArchiveSource(ArraySource):
         layout = ArchiveLayout(tuple(first.arrays), layouts, self.compression, first.others)
         super().__init__([(file.file, file.rows) for file in self._files], layout, options)
         self.repeated = {name: xxhash.xxh3_128_hexdigest(content) for name, content in first.others.items()}
-        if counting := ", ".join(_find_counting(first)):
+        if counting := ", ".join(find_counting(first)):
             self.notes = (
                 f"{counting}: copied as they are; if they count records, they count those before the shuffle",
             )
@@ -365,7 +365,7 @@ def _check_same(first: _File, file: _File) -> None:
             raise InputError(file.file.name, problem, place=f"array {name!r}", remedy="shuffle them apart")
 
 
-def _find_counting(file: _File) -> Iterator[str]:
+def find_counting(file: _File) -> Iterator[str]:
     """Yield the arrays that every shard repeats and that may hold numbers of records."""
     for name, content in file.others.items():
         values = np.load(io.BytesIO(content), allow_pickle=False)

@@ -26,7 +26,7 @@ from recshuf.errors import (
 from recshuf.formats import detect_format, load_format
 from recshuf.formats.metadata import check_appended, find_other_copies
 from recshuf.formats.stored import StoredSource, list_columns, read_metadata, read_table_schema
-from recshuf.interfaces import ReadOptions
+from recshuf.interfaces import InputSummary, ReadOptions
 from recshuf.job.arguments import make_job
 from recshuf.job.options import Options, ScatterOptions, Size, refuse_unknown, to_keywords
 from recshuf.job.report import Progress, PythonWarnings
@@ -313,7 +313,9 @@ class StoreUpdate:
             )
         try:
             if origin is not None:
-                kept = StoredSource(inputs.source.schema, origin, ())
+                known = zip(origin.get("names", []), origin["file_bytes"], strict=False)
+                first = [InputSummary(one, size, None, False, None) for one, size in known]
+                kept = StoredSource(inputs.source.schema, origin, first)
                 load_format(inputs.format).check_appended(kept, inputs.source)
             self._snapshot.check_schema(extend_schema(inputs.source.schema))
         except UsageError as error:

@@ -210,6 +210,23 @@ def test_headers_of_bytes_are_those_of_the_store(tmp_path: Path) -> None:
     recshuf.window(store, append=tmp_path / "top.bin", header_bytes=3, **options)
 
 
+@pytest.mark.filterwarnings("ignore:.*its header seems to count the records")
+@pytest.mark.parametrize("counts", [(1000, 3), (3, 1000), (1000, 2000)])
+def test_headers_that_count_differ_also_where_a_file_is_too_small_to_show_it(
+    tmp_path: Path, counts: tuple[int, int]
+) -> None:
+    paths, numbers = [tmp_path / "0.bin", tmp_path / "1.bin"], range(sum(counts))
+    for path, count, first in zip(paths, counts, (0, counts[0]), strict=True):
+        records = np.arange(first, first + count, dtype="<i4")
+        path.write_bytes(b"MAGI" + count.to_bytes(4, "little") + records.tobytes())
+    options: dict[str, Any] = {"format": "binary", "record_bytes": 4, "header_bytes": 8}
+    recshuf.scatter(paths[0], tmp_path / "store", seed=1, **options)
+    recshuf.window(tmp_path / "store", append=paths[1], **options)
+    recshuf.gather(tmp_path / "store", tmp_path / "out.bin")
+    top, records = (content := (tmp_path / "out.bin").read_bytes())[:8], np.frombuffer(content[8:], "<i4")
+    assert (top, sorted(records.tolist())) == (paths[0].read_bytes()[:8], [*numbers])
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 
 from recshuf.errors import InputError
-from recshuf.formats.parquet.thrift import LIST, ThriftReader, encode_fields
+from recshuf.formats.parquet.thrift import ThriftReader, encode_fields
 from recshuf.formats.parquet.types import child_fields, is_extension, leaf_types, with_children
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def read_schema(name: str, footer: bytes) -> StoredSchema:
     leaves: list[Leaf] = []
     lacking: dict[int, tuple[str, bytes]] = {}
     """Names and annotations of groups that no column carries yet."""
-    for place, (element, raw, groups) in enumerate(_list_elements(reader, footer, _find_schema(reader))):
+    for place, (element, raw, groups) in enumerate(_list_elements(reader, footer, reader.find_list(2))):
         numbers = element.numbers
         if len(groups) > _MOST_LEVELS:
             raise InputError(name, f"its schema nests more than {_MOST_LEVELS} levels deep")
@@ -152,15 +152,6 @@ def _list_elements(
         while around and missing[-1] <= 0:
             around.pop()
             missing.pop()
-
-
-def _find_schema(footer: ThriftReader) -> int:
-    """Go to the first element of the schema, and return how many it has; 0 without a schema."""
-    field, kind = footer.read_field(0)
-    while kind and (field, kind) != (2, LIST):
-        footer.skip(kind)
-        field, kind = footer.read_field(field)
-    return footer.read_list()[0] if kind else 0
 
 
 def _logical_id(element: Struct) -> int:
@@ -252,7 +243,7 @@ def put_marks(head: bytes, marks: Mapping[int, Marks]) -> bytes:
     if not marks:
         return head
     reader = ThriftReader(head)
-    count = _find_schema(reader)
+    count = reader.find_list(2)
     start, leaf = reader.place, 0
     elements: list[bytes] = []
     for element, raw, groups in _list_elements(reader, head, count):

@@ -67,8 +67,8 @@ class ParquetCensus:
         try:
             self._unite(inputs)
         except InputError as error:
-            # One that is about two files may be about columns without values, which fit any others. One about the last file
-            # alone is no such error, and pyarrow aborts the process on statistics that are damaged.
+            # One that is about two files may be about columns without values, which fit any others; one about the last file
+            # alone is no such error.
             if not isinstance(error, SchemaClashError) and len(self._native_bytes) < len(inputs):
                 raise
             self._knows = []

@@ -18,7 +18,7 @@ import pyarrow as pa
 from recshuf.errors import InputError
 from recshuf.formats.parquet.annotations import with_marks_of
 from recshuf.formats.parquet.file import OpenFile, explained
-from recshuf.formats.parquet.pages import check_pages, list_chunks
+from recshuf.formats.parquet.pages import check_pages, find_valued
 from recshuf.formats.parquet.types import (
     child_fields,
     is_extension,
@@ -274,27 +274,16 @@ def known_schema(file: OpenFile, footer: Footer, memory_bytes: int | None) -> pa
     """Return the schema of the records of a file, with type null, at any depth, for what has no values."""
     groups = footer.groups
     fields = list(footer.declared.record_schema)
+    valued = find_valued(file, footer) if groups else set()
     for column, field in enumerate(fields):
         if not groups:
             fields[column] = field.with_type(pa.null())
-        elif column < len(footer.schema) and _may_lack_values(file, footer, groups, column):
+        elif column < len(footer.schema) and not valued.issuperset(footer.leaves([column])):
             for group in groups:
                 check_pages(file, group, footer.leaves([column]), memory_bytes)
             batches = file.batches(groups, footer.leaves([column]), _BATCH_ROWS)
             fields[column] = field.with_type(_known_type(field.type, (batch.column(0) for batch in batches)))
     return pa.schema(fields)
-
-
-def _may_lack_values(file: OpenFile, footer: Footer, groups: list[int], column: int) -> bool:
-    leaves = footer.leaves([column])
-    lacking = set(leaves)
-    for group in groups:
-        with explained(footer.name, f"row group {group}"):
-            for leaf, chunk in zip(leaves, list_chunks(file, group, leaves), strict=True):
-                told = chunk.statistics
-                if told and told.has_null_count and told.null_count < chunk.num_values:
-                    lacking.discard(leaf)
-    return bool(lacking)
 
 
 def _known_type(kind: pa.DataType, arrays: Iterable[pa.Array]) -> pa.DataType:

@@ -248,6 +248,8 @@ class Footer:
     group_rows: tuple[int, ...]
     group_bytes: tuple[int, ...]
     """Bytes of each row group before compression, every column."""
+    groups_place: int
+    """Offset of what the footer says behind the schema."""
     stored_leaves: list[Leaf]
     int96_columns: tuple[int, ...]
     """Arrow columns that hold INT96 times."""
@@ -311,12 +313,13 @@ def open_footer(
         file_bytes = check_magic(name, stream)
         stream.seek(file_bytes - 8)
         footer_bytes = int.from_bytes(stream.read(4), "little")
+        footer_place = file_bytes - 8 - footer_bytes
         stored: StoredSchema | None = None
         if (
             footer_bytes < file_bytes
         ):  # else the library tells that it is damaged, as of one that cannot be parsed
             check_memory(name, "its footer", _PARSED * footer_bytes, memory_bytes)
-            stream.seek(file_bytes - 8 - footer_bytes)
+            stream.seek(footer_place)
             with suppress(IndexError, RecursionError):
                 stored = schemas.read(name, stream.read(footer_bytes))
     file = OpenFile(input_file, int96_unit=int96_unit or "ns")
@@ -329,14 +332,19 @@ def open_footer(
             file.close()
             file = OpenFile(input_file, metadata=metadata, int96_unit="us")
         with explained(name):
-            return file, _read_footer(file, input_file, file_bytes, schemas, stored)
+            return file, _read_footer(file, input_file, file_bytes, footer_place, schemas, stored)
     except BaseException:
         file.close()
         raise
 
 
 def _read_footer(
-    file: OpenFile, input_file: InputFile, file_bytes: int, schemas: DeclaredSchemas, stored: StoredSchema
+    file: OpenFile,
+    input_file: InputFile,
+    file_bytes: int,
+    footer_place: int,
+    schemas: DeclaredSchemas,
+    stored: StoredSchema,
 ) -> Footer:
     metadata, count = file.metadata, file.metadata.num_columns
     if count > _MOST_COLUMNS:
@@ -356,6 +364,7 @@ def _read_footer(
         declared=declared,
         group_rows=rows,
         group_bytes=tuple(group.total_byte_size for group in groups),
+        groups_place=footer_place + len(stored.head),
         stored_leaves=stored.leaves,
         int96_columns=tuple(sorted({bisect_right(starts, leaf) - 1 for leaf in times})),
         int96_unit=file.int96_unit,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right
 from collections import deque
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -121,6 +121,32 @@ def list_chunks(file: OpenFile, group: int, leaves: Sequence[int]) -> list[pq.Co
     deque(file.batches([group], leaves, 0), maxlen=0)
     row_group = file.metadata.row_group(group)
     return [row_group.column(leaf) for leaf in leaves]
+
+
+# Field numbers in parquet.thrift: in a footer, its row groups; in these, what is said of column chunks, and its part that
+# describes one; in this, the number of values and the statistics; in these, the number of nulls.
+_SCHEMA, _GROUPS, _CHUNKS, _DESCRIPTION = 2, 4, 1, 3
+_ALL_VALUES, _STATISTICS, _NULLS = 5, 12, 3
+
+
+def find_valued(file: OpenFile, footer: Footer) -> set[int]:
+    """Return the Parquet columns that have values, as far as the counts of nulls in the footer tell.
+
+    pyarrow decodes the least and largest value, too, and aborts the process if these do not fit the type.
+    """
+    reader = ThriftReader(file.read_at(footer.groups_place, footer.file_bytes - footer.groups_place))
+    valued = set()
+    with suppress(IndexError, KeyError, RecursionError):  # what is unknown is looked for
+        for _ in range(reader.find_list(_GROUPS - _SCHEMA)):
+            for leaf in range(reader.find_list(_CHUNKS)):
+                told = reader.read_struct().structs[_DESCRIPTION]
+                nulls = told.structs[_STATISTICS].numbers.get(_NULLS) if _STATISTICS in told.structs else None
+                if nulls is not None and nulls < told.numbers.get(_ALL_VALUES, 0):
+                    valued.add(leaf)
+            if len(valued) == len(footer.stored_leaves):
+                break
+            reader.read_struct()  # the rest of the row group
+    return valued
 
 
 _WINDOW_BYTES = (1 << 13, 1 << 16, 1 << 24)

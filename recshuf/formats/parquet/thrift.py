@@ -62,11 +62,20 @@ class ThriftReader:
 
     def read_field(self, before: int) -> tuple[int, int]:
         """Read number and type of the field after the one with number `before`; type 0 is the end of a struct."""
-        head = self._read_byte()
+        head = self._data[self.place]
+        self.place += 1
         step, kind = head >> 4, head & 15
         if not kind:
             return 0, 0
         return before + step if step else self.read_number(), kind
+
+    def find_list(self, wanted: int) -> int:
+        """Go to the first item of a list that a struct has as a field, and return how many it has; 0 without such a field."""
+        field, kind = self.read_field(0)
+        while kind and (field, kind) != (wanted, LIST):
+            self.skip(kind)
+            field, kind = self.read_field(field)
+        return self.read_list()[0] if kind else 0
 
     def read_list(self) -> tuple[int, int]:
         """Read how many items a list has, and their type."""
@@ -109,10 +118,13 @@ class ThriftReader:
             self.skip(kind)
 
     def _read_varint(self) -> int:
+        data, place = self._data, self.place
         number = shift = 0
-        while (byte := self._read_byte()) & 0x80:
+        while (byte := data[place]) & 0x80:
             number |= (byte & 0x7F) << shift
             shift += 7
+            place += 1
+        self.place = place + 1
         return number | byte << shift
 
     def _read_byte(self) -> int:

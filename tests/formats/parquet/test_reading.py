@@ -27,6 +27,7 @@ from tests.support.formats.hostile_parquet import (
     chunk,
     data_page,
     edit_chunks,
+    edit_footer,
     encode_list,
     footer,
     group,
@@ -279,6 +280,30 @@ def test_a_column_chunk_of_another_type_than_the_schema_is_refused(tmp_path: Pat
     edit_chunks(tmp_path / "in.parquet", lambda column: column.update({1: (I32, 21)}))
     line = refusal(child.run(["in.parquet", "-o", "out/"], tmp_path), tmp_path)
     assert line.startswith("recshuf: error: in.parquet: row group 0: cannot be read as Parquet: ")
+
+
+def give_length(metadata: Struct) -> None:
+    metadata[2][1][1][1][2] = (I32, 60)
+
+
+def give_type(metadata: Struct) -> None:
+    for column in metadata[4][1][1][0][1][1][1]:
+        column[3][1][1] = (I32, 1)
+
+
+@pytest.mark.parametrize("change", [give_length, give_type])
+def test_statistics_that_do_not_fit_their_type_do_not_end_the_process(
+    tmp_path: Path, child: Server, change: Callable[[Struct], None]
+) -> None:
+    """What files with other types make recshuf count is nulls, and pyarrow aborts on a least value that is too short."""
+    columns = {"a": pa.array([b"four"], pa.binary(4)), "b": pa.array([1.5])}
+    for name in ("first.parquet", "in.parquet"):
+        store(tmp_path / name, columns)
+    edit_footer(tmp_path / "in.parquet", change)
+    store(tmp_path / "last.parquet", {**columns, "b": ["text"]})
+    names = ["first.parquet", "in.parquet", "last.parquet"]
+    line = refusal(child.run([*names, "-o", "out/"], tmp_path), tmp_path)
+    assert re.match(r"recshuf: error: (in|last)\.parquet: ", line)
 
 
 def test_what_a_parquet_file_made_by_hand_holds_is_read(tmp_path: Path) -> None:

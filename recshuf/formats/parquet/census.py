@@ -27,7 +27,7 @@ from recshuf.formats.parquet.plan import (
     choose_row_group_rows,
     scratch_row_bytes,
 )
-from recshuf.formats.parquet.types import child_fields, dense_type, fit_indices
+from recshuf.formats.parquet.types import child_fields, dense_type, fit_indices, without_required_vectors
 from recshuf.formats.parquet.union import SchemaClashError, SchemaUnion, columns_of, pick_columns
 from recshuf.interfaces import InputSummary
 from recshuf.records.arrays import dotted
@@ -94,7 +94,9 @@ class ParquetCensus:
         fields = [fit_indices(field, (field.name,), counts) for field in self._union.schema]
         chosen = [self._fields[pick] if isinstance(pick, str) else fields[pick] for pick in self._picks]
         declared = settle_copies(
-            self._union.schema.metadata, self.footers[0].declared.record_schema, pa.schema(chosen)
+            self._union.schema.metadata,
+            self.footers[0].declared.record_schema,
+            without_required_vectors(pa.schema(chosen)),
         )
         self.metadata, taken = self._unite_metadata()
         self.declared = adopt(declared, taken) if taken else declared

@@ -23,6 +23,7 @@ from recshuf.formats.parquet.types import (
     leaf_types,
     null_bits,
     widen_indices,
+    without_required_vectors,
 )
 
 if TYPE_CHECKING:
@@ -209,8 +210,8 @@ def _make_plan(schema: pa.Schema, layout: ParquetLayout | None, options: WriteOp
         added = list(schema)[len(layout.schema) :]
         declared = settle_copies(layout.schema.metadata, layout.schema, pa.schema([*layout.schema, *added]))
         native = pa.schema([*dense_schema(layout.schema), *added], declared.metadata)
-    declared, _ = take_marks(declared)
-    native, annotations = take_marks(native)
+    declared, _ = take_marks(without_required_vectors(declared))
+    native, annotations = take_marks(without_required_vectors(native))
     given = PAGE_CHECKSUMS.of(options)
     paths = _list_paths(native, keeps_list_names=layout is not None)
     plan = WritePlan(

@@ -27,6 +27,7 @@ from recshuf.formats.parquet.types import (
     is_ordered,
     widen_indices,
     with_children,
+    without_required_vectors,
 )
 from recshuf.interfaces import (
     Decoder,
@@ -257,7 +258,7 @@ class HeldTables(NamedTuple):
 def make_layout(tables: HeldTables, kept: object | None) -> ParquetLayout:
     """Return the layout of tables, and of files among them with the layout `kept`, whose storage counts."""
     fields = [field.with_type(_write_type(field.type)) for field in tables.schema]
-    schema = pa.schema(fields, tables.schema.metadata)
+    schema = without_required_vectors(pa.schema(fields, tables.schema.metadata))
     layout = kept if isinstance(kept, ParquetLayout) else _measure(tables)
     storage = dict(zip(layout.schema.names, layout.storage, strict=True))
     orders = {layout.schema.names[index]: values for index, values in layout.categories.items()}
@@ -312,7 +313,7 @@ def _measure(tables: HeldTables) -> ParquetLayout:
         return layout
     content = io.BytesIO()
     with suppress(pa.ArrowException):
-        pq.write_table(tables.head, content)
+        pq.write_table(tables.head.cast(without_required_vectors(tables.head.schema)), content)
         opener = SimpleNamespace(open_raw=lambda: io.BytesIO(content.getvalue()))
         file = InputFile("tables", None, opener=cast("Opener", opener))
         found = cast("ParquetLayout", ParquetSource([file], ReadOptions()).layout)

@@ -78,6 +78,26 @@ def _held_leaf(kind: pa.DataType) -> pa.DataType:
     return pa.timestamp("ms", kind.tz) if is_coarse else _HELD.get(str(kind), kind)
 
 
+def without_required_vectors(schema: pa.Schema) -> pa.Schema:
+    """Return a schema whose lists of a fixed size may be null where a struct around them may be: pyarrow reads no others back.
+
+    >>> vector = pa.field("v", pa.list_(pa.int8(), 2), nullable=False)
+    >>> without_required_vectors(pa.schema({"s": pa.struct([vector])})).types
+    [StructType(struct<v: fixed_size_list<item: int8>[2]>)]
+    """
+    return pa.schema([_loosen(field, in_null=False) for field in schema], schema.metadata)
+
+
+def _loosen(field: pa.Field, *, in_null: bool) -> pa.Field:
+    kind = field.type
+    if in_null and pa.types.is_fixed_size_list(kind.storage_type if is_extension(kind) else kind):
+        field = field.with_nullable(True)
+    children = [] if is_extension(kind) else child_fields(kind)
+    in_null = pa.types.is_struct(kind) and (in_null or field.nullable)
+    changed = [_loosen(child, in_null=in_null) for child in children]
+    return field if changed == children else field.with_type(with_children(kind, changed))
+
+
 def child_fields(kind: pa.DataType) -> list[pa.Field]:
     """Return the fields one level down, none for a leaf."""
     if kind.id in FLAT:

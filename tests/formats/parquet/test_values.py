@@ -20,6 +20,7 @@ from recshuf.interfaces import WriteOptions
 from tests.support.effort import mostly_slow
 from tests.support.formats.decimal_tools import make_decimals
 from tests.support.formats.parquet_tools import (
+    READS_NULL_VECTORS,
     convert,
     label,
     load,
@@ -117,6 +118,34 @@ def test_contrary_orders_of_categories_are_said(tmp_path: Path) -> None:
         source = open_source(first, second)
         assert load(shuffled(first, second))["s"].chunk(0).dictionary.to_pylist() == expected
         assert [("2.parquet: field 's'" in note) for note in source.notes] == [True] * is_contrary
+
+
+def vector(**options: Any) -> pa.Field:
+    return pa.field("v", pa.list_(pa.int16(), 2), **options)
+
+
+@pytest.mark.skipif(
+    not READS_NULL_VECTORS, reason="older versions of pyarrow read no null lists of a fixed size"
+)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.struct([vector(nullable=False)]),
+        pa.struct([pa.field("v", pa.struct([vector(nullable=False)]), nullable=False)]),
+    ],
+)
+def test_null_structs_with_required_lists_of_a_fixed_size_read_back(
+    tmp_path: Path, kind: pa.DataType
+) -> None:
+    """Nulls of a caller, and of a file that lacks the structs."""
+    value = {"v": {"v": [1, 2]}} if pa.types.is_struct(kind.field(0).type) else {"v": [1, 2]}
+    rows = [value, None, value]
+    given = pa.table({"row": [0, 1, 2], "s": pa.array(rows, kind)})
+    recshuf.shuffle(given, tmp_path / "given.parquet", verify=True)
+    full = store(tmp_path / "full.parquet", given.filter([True, False, True]))
+    lacking = store(tmp_path / "lacking.parquet", {"row": [1]})
+    for output in (tmp_path / "given.parquet", shuffled(full, lacking)):
+        assert load(output).sort_by("row")["s"].to_pylist() == rows
 
 
 # Decimals with more digits than Parquet has room for, which became other numbers

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from recshuf.errors import InputError, UsageError
 from recshuf.formats import TABLES, load_format
-from recshuf.interfaces import Fragment, Source, TableDecoder, TableName
+from recshuf.interfaces import Fragment, Source, TableName
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -387,7 +387,9 @@ class TableSource(Source):
         return max(int(part.reading_bytes(block_bytes)) for part in self._parts)
 
     def decoder(self) -> Decoder:
-        return TableDecoder(self.schema)
+        from recshuf.formats.parquet.source import ParquetDecoder
+
+        return ParquetDecoder(self)
 
 
 class _Conformed(Fragment):

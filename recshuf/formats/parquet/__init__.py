@@ -28,6 +28,7 @@ class ParquetFormat(LazyFormat):
 
     source = "recshuf.formats.parquet.source:ParquetSource"
     target = "recshuf.formats.parquet.sink:ParquetTarget"
+    decoder = "recshuf.formats.parquet.source:ParquetDecoder"
     layouts = ("recshuf.formats.parquet.plan:ParquetLayout", "recshuf.formats.parquet.plan:LeafStorage")
     traits = Traits(
         "parquet",

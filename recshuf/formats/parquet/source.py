@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from recshuf.errors import InputError
+from recshuf.formats.parquet.annotations import take_marks
 from recshuf.formats.parquet.census import ParquetCensus
 from recshuf.formats.parquet.columns import Projection
 from recshuf.formats.parquet.file import explained, name_groups
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from recshuf.formats.parquet.file import Footer, OpenFile
-    from recshuf.interfaces import BatchLimits, Opener
+    from recshuf.interfaces import BatchLimits, Opener, StoredInputs
 
 
 _JOINED_BYTES = 4 << 20
@@ -117,7 +118,18 @@ class ParquetSource(Source):
         return 5 * block_bytes // 2 + self._open_bytes
 
     def decoder(self) -> Decoder:
-        return TableDecoder(self.schema)
+        return ParquetDecoder(self)
+
+
+class ParquetDecoder(TableDecoder):
+    """Returns tables as they are, without annotations, which are for Parquet alone."""
+
+    def __init__(self, stored: Source | StoredInputs) -> None:
+        super().__init__(take_marks(stored.schema)[0])
+        self._is_marked = self.schema is not stored.schema
+
+    def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return pa.RecordBatch.from_arrays(batch.columns, schema=self.schema) if self._is_marked else batch
 
 
 class Pace:

@@ -126,6 +126,18 @@ def test_a_column_of_each_type_comes_back(tmp_path: Path) -> None:
         assert annotation_of(elements_of(again)[column]) == annotation_of(before[column]), column
 
 
+def test_annotations_stay_within_parquet(tmp_path: Path) -> None:
+    """Elsewhere they would be metadata that nobody knows."""
+    path = make_file(tmp_path / "in.parquet", ANNOTATIONS)
+    schema = recshuf.stream([path, pa.table({"n": [7]})]).schema
+    recshuf.shuffle(path, tmp_path / "out.arrow", verify=True)
+    recshuf.scatter(path, tmp_path / "store")
+    recshuf.gather(tmp_path / "store", tmp_path / "gathered.arrow")
+    written = [pa.ipc.open_file(tmp_path / name).schema for name in ("out.arrow", "gathered.arrow")]
+    for each in (schema, recshuf.stream(path).schema, *written):
+        assert "recshuf:" not in each.to_string(), each
+
+
 def test_annotated_columns_keep_their_own_metadata_and_field_ids(tmp_path: Path) -> None:
     """Those of the field itself, of other fields, and of the same field in a list or struct."""
     noted = [

@@ -100,7 +100,11 @@ def do_work(run: Run, number: int) -> dict[str, Any]:
         else:
             entries = [count_part(run, number)]
         result = {"task": number, "by": secrets.token_hex(8), "entries": entries}
-        placed: dict[str, Any] = results.place(name_result(run.header.id, number), result)
-        if placed["by"] == result["by"]:
+        try:
+            placed: dict[str, Any] = results.place(name_result(run.header.id, number), result)
+            if placed["by"] == result["by"]:
+                cleanup.pop_all()
+        except KeyboardInterrupt:  # a signal, perhaps when it is in place
             cleanup.pop_all()
+            raise
     return placed

@@ -5,6 +5,7 @@ import json
 import os
 import random
 import shutil
+import signal
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from functools import partial
@@ -20,6 +21,7 @@ from recshuf.errors import (
     AlreadyCompleteError,
     ConversionError,
     InputError,
+    Interrupted,
     OutputError,
     OutputExistsError,
     UnfinishedOutputError,
@@ -278,6 +280,28 @@ def test_of_two_processes_that_run_a_task_the_later_one_deletes_what_it_has_writ
     plan.do(number)
     (added,) = {path.name for path in (folder / "there").rglob("*")} - left - {"piles"}
     assert added.startswith("task-")
+
+
+@pytest.mark.parametrize("stage", ["scatter", "gather"])
+def test_a_signal_that_comes_when_a_result_is_in_place_takes_away_nothing_that_it_names(
+    folder: Path, stage: str, monkeypatch: pytest.MonkeyPatch
+):
+    inputs = make_inputs(folder / "in", "text", COUNTS)
+    shuffle(inputs, folder / "here" / "out")
+    plan = SavedPlan(inputs, f"{folder}/there/out/", seed=5, piles=64, memory="300MB", shards=3)
+    number, place = plan.list(stage)[0], FileResults.place
+    plan.do(*range(number))
+
+    def place_and_stop(*given: Any) -> None:
+        place(*given)
+        raise Interrupted(signal.SIGTERM)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FileResults, "place", place_and_stop)
+        with pytest.raises(Interrupted):
+            plan.do(number)
+    plan.do(*range(number + 1, plan.last + 1))
+    assert read_all(folder / "there") == read_all(folder / "here")
 
 
 def test_an_error_of_a_task_leaves_what_is_needed_to_continue(folder: Path, monkeypatch: pytest.MonkeyPatch):

@@ -23,7 +23,13 @@ import xxhash
 
 from recshuf.errors import PileError
 from recshuf.piles.planes import LENGTH_BYTES, Order, PlaneCutter, PlaneReader, count_nodes, plain_type
-from recshuf.records.arrays import count_bytes, count_bytes_before, has_offsets, view_offsets
+from recshuf.records.arrays import (
+    count_bytes,
+    count_bytes_before,
+    count_lasting_bytes_before,
+    has_offsets,
+    view_offsets,
+)
 from recshuf.records.batch import Records, concat_records, empty_rows
 from recshuf.records.conforming import conform
 from recshuf.records.key_makers import find_words
@@ -78,13 +84,16 @@ class RecordCodec:
         sizes = self.count_bytes(batch, np.arange(batch.num_rows + 1))
         return KEY_BYTES + LENGTH_BYTES * len(self.variable_columns) + sizes
 
-    def count_bytes(self, batch: pa.RecordBatch, edges: NDArray[np.int64]) -> NDArray[np.int64]:
+    def count_bytes(
+        self, batch: pa.RecordBatch, edges: NDArray[np.int64], *, is_lasting: bool = False
+    ) -> NDArray[np.int64]:
         """Return the bytes of the records in each range ``edges[k]:edges[k + 1]``.
 
-        Excludes keys and, where all columns are bytes without nulls, offsets.
+        Excludes keys and, where all columns are bytes without nulls, offsets. `is_lasting` has all ranges of the same records add
+        up to the same, whatever batches they are in.
         """
         if not self._is_flat:
-            return np.diff(count_bytes_before(batch, edges))
+            return np.diff((count_lasting_bytes_before if is_lasting else count_bytes_before)(batch, edges))
         counts = np.zeros(len(edges) - 1, np.int64)
         for column in batch.columns:
             is_fixed = pa.types.is_fixed_size_binary(column.type)

@@ -167,22 +167,41 @@ def count_bytes_before(batch: pa.RecordBatch, rows: NDArray[np.int64]) -> NDArra
     return (bits + 7) >> 3
 
 
-def _bits_before(column: pa.Array, rows: Rows) -> Rows:
-    """Return the bits before one row number or many; a plain int, because NumPy is slow with single numbers."""
+def count_lasting_bytes_before(batch: pa.RecordBatch, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the bytes of the rows before each row number, the same however rows are divided into batches.
+
+    That excludes validity, which a batch has if there is a null among its rows; and a boolean is a byte.
+
+    >>> batch = pa.record_batch({"a": pa.array([True, None, False])})
+    >>> count_lasting_bytes_before(batch, np.array([0, 1, 3])).tolist()
+    [0, 1, 3]
+    """
+    bits = np.zeros(len(rows), np.int64)
+    for column in batch.columns:
+        bits += _bits_before(column, rows, is_lasting=True)
+    return bits >> 3
+
+
+def _bits_before(column: pa.Array, rows: Rows, *, is_lasting: bool = False) -> Rows:
+    """Return the bits before one row number or many; a plain int, because NumPy is slow with single numbers.
+
+    For `is_lasting` see `count_lasting_bytes_before`.
+    """
     kind, types = column.type, pa.types
     if isinstance(kind, pa.BaseExtensionType):
-        return _bits_before(column.storage, rows)
-    validity = 0 if column.buffers()[0] is None else rows
+        return _bits_before(column.storage, rows, is_lasting=is_lasting)
+    validity = 0 if is_lasting or column.buffers()[0] is None else rows
     if (bits := _VALUE_BITS.get(kind.id)) is not None:
-        return rows * bits + validity
+        return rows * (max(bits, 8) if is_lasting else bits) + validity
     if types.is_struct(kind):
         fields = (column.field(index) for index in range(kind.num_fields))
-        return sum((_bits_before(field, rows) for field in fields), 0 * rows + validity)
+        inner_bits = (_bits_before(field, rows, is_lasting=is_lasting) for field in fields)
+        return sum(inner_bits, 0 * rows + validity)
     if types.is_fixed_size_list(kind):
         values = column.values.slice(column.offset * kind.list_size)
-        return _bits_before(values, rows * kind.list_size) + validity
+        return _bits_before(values, rows * kind.list_size, is_lasting=is_lasting) + validity
     if not has_offsets(kind):
-        if (shared := _list_shared_bits(column)) is None:
+        if (shared := _list_shared_bits(column, is_lasting=is_lasting)) is None:
             return rows * _value_bits(column) + validity
         before = np.zeros(len(column) + 1, np.int64)
         np.cumsum(shared, out=before[1:])
@@ -190,7 +209,7 @@ def _bits_before(column: pa.Array, rows: Rows) -> Rows:
     offsets = view_offsets(column)
     inner = _from_first(offsets, rows)
     if is_variable_list(kind) or types.is_map(kind):
-        content = _bits_before(column.values.slice(int(offsets[0])), inner)
+        content = _bits_before(column.values.slice(int(offsets[0])), inner, is_lasting=is_lasting)
     else:
         content = inner * 8
     return content + rows * (8 * offsets.itemsize) + validity
@@ -203,11 +222,11 @@ def _from_first(offsets: NDArray[Any], rows: Rows) -> Rows:
     return distances
 
 
-def _list_shared_bits(column: pa.Array) -> NDArray[np.int64] | None:
+def _list_shared_bits(column: pa.Array, *, is_lasting: bool) -> NDArray[np.int64] | None:
     """Return the bits of each value that rows may share, in a dictionary or as a view, without these; None of other types."""
     if pt.is_dictionary(column.type):
         values, indices = column.dictionary, column.indices
-        bits = np.append(np.diff(_bits_before(values, np.arange(len(values) + 1))), 0)
+        bits = np.append(np.diff(_bits_before(values, np.arange(len(values) + 1), is_lasting=is_lasting)), 0)
         places = indices.fill_null(0) if indices.null_count else indices
         found: NDArray[np.int64] = bits.take(places.to_numpy(zero_copy_only=False), mode="clip")
         if indices.null_count:

@@ -270,7 +270,7 @@ class Scatter:
         inputs = [one.input_index for one in ranges]
         digests = Digests.find(records, edges)
         own = len(self._task.source.schema) + self._task.adds_provenance  # words of keys follow
-        sizes = self._store.codec.count_bytes(records.select(own).batch, edges)
+        sizes = self._store.codec.count_bytes(records.select(own).batch, edges, is_lasting=True)
         if repeats is not None and repeats.size:
             dropped = Digests.find(records.take(repeats), np.searchsorted(repeats, edges))
             # So the set is complete if its digest and that of what is dropped are that of all.

@@ -8,6 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
@@ -284,3 +285,22 @@ def test_records_go_to_disk_exactly_where_they_must(tmp_path: Path, monkeypatch:
             change_plans(patch, **WAYS[way])
             report = recshuf.shuffle(inputs, tmp_path / "out.txt", seed=SEED, overwrite=True)
         assert (report.spilled_bytes > 0) == ("resident_bytes" in WAYS[way])
+
+
+@pytest.mark.parametrize("to", ["arrow", "jsonl"])
+def test_shards_of_some_bytes_do_not_depend_on_batches(
+    tmp_path: Path, to: str, monkeypatch: pytest.MonkeyPatch
+):
+    """Neither where few of them have nulls, nor where their truth values are no whole bytes."""
+    path, rows = tmp_path / "in.parquet", np.arange(4001)
+    columns = {f"c{at}": pa.array(rows % 2 == 0, mask=rows == at * 371) for at in range(10)}
+    lists = pa.array([[None, True] if row == 7 else [row % 3 == 0] for row in rows.tolist()])
+    shared = pa.array(["x" * (row % 5) for row in rows.tolist()]).dictionary_encode()
+    pq.write_table(pa.table({"id": rows, "l": lists, "s": shared, **columns}), path)
+    found = set()
+    for block_bytes in (50, 999, 1 << 20):
+        with monkeypatch.context() as patch:
+            change_plans(patch, block_bytes=block_bytes)
+            report = recshuf.shuffle(path, tmp_path / "out/", seed=1, to=to, shard_bytes=100, overwrite=True)
+        found.add(tuple(shard.records for shard in report.shards))
+    assert len(found) == 1

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import recshuf
-from recshuf.errors import InputError, UsageError
+from recshuf.errors import ConversionError, InputError, UsageError
 from recshuf.output.manifest import manifest_path
 from tests.support.small_runs import Listener
 
@@ -300,6 +300,33 @@ def test_the_indices_and_features_of_hugging_face_are_kept(tmp_path: Path):
                 UsageError, match=r"Column is no table; give the data set, or select_columns\("
             ):
                 recshuf.shuffle(column, tmp_path / "y.parquet")
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_records_of_hugging_face_without_features_have_the_columns_of_the_first(tmp_path: Path, late: bool):
+    """What a function maps has none; datasets gives types to each record, and joins some of them."""
+    datasets = pytest.importorskip("datasets")
+    first = 1024 if late else 3
+    rows = [{"id": number} if number < first else {"id": number, "more": 1} for number in range(2048)]
+    unlike = [rows, rows[::-1], [{"a": None}] * first + [{"a": 1}], [{"a": 1}] * first + [{"a": 0.5}]]
+    for given in unlike:
+        held = datasets.IterableDataset.from_generator(lambda given=given: iter(given))
+        with pytest.raises(
+            InputError, match=r"^<dataset 0>: records differ in type: .*Dataset.from_generator\("
+        ):
+            recshuf.shuffle(held, tmp_path / "out.parquet")
+    assert not list(tmp_path.iterdir())
+    fits = [{"a": 0.5}] * 1024 + [{"a": 1}] * 1024 + [{"a": None}] * 3
+    recshuf.shuffle(datasets.IterableDataset.from_generator(lambda: iter(fits)), tmp_path / "out.parquet")
+    assert pq.read_table(tmp_path / "out.parquet")["a"].value_counts().field(1).to_pylist().count(1024) == 2
+
+
+def test_types_that_parquet_lacks_are_refused_by_name_or_written_elsewhere(tmp_path: Path):
+    table = pa.table({"id": [1], "coarse": pa.array([1000], pa.decimal128(10, -3))})
+    with pytest.raises(ConversionError, match="field 'coarse': Parquet cannot hold type decimal128"):
+        recshuf.shuffle(table, tmp_path / "out.parquet")
+    recshuf.shuffle(table, tmp_path / "out.jsonl")
+    assert (tmp_path / "out.jsonl").read_text() == '{"id":1,"coarse":1000}\n'
 
 
 def test_the_index_of_pandas_is_kept(tmp_path: Path):

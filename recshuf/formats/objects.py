@@ -298,8 +298,7 @@ class _HuggingFace(_Table):
     def _open(self) -> Iterator[pa.RecordBatch]:
         indices, data = getattr(self._dataset, "_indices", None), getattr(self._dataset, "data", None)
         if data is None:
-            for table in self._dataset.iter(batch_size=_STREAM_ROWS):
-                yield from table.to_batches()
+            yield from self._open_iterable()
         elif indices is None:
             yield from data.table.to_batches(max_chunksize=_ROWS)
         else:
@@ -309,11 +308,24 @@ class _HuggingFace(_Table):
                 rows = indices.table.column(0).slice(start, count).to_numpy()
                 yield _take_rows(batches, rows.astype("int64"))
 
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        # A dictionary of each batch has its own order of columns.
-        names = self.schema.names
-        for batch in super().batches():
-            yield batch if batch.schema.names == names else batch.select(names)
+    def _open_iterable(self) -> Iterator[pa.RecordBatch]:
+        """Yield batches of the columns of the features; without these, of the columns and types of the first batch."""
+        import pyarrow as pa
+
+        features = self._dataset.features
+        schema = None if features is None else features.arrow_schema
+        try:
+            for table in self._dataset.iter(batch_size=_STREAM_ROWS):
+                schema = schema or table.schema
+                # Dictionaries of a batch have their own order of keys.
+                if unknown := [name for name in table.schema.names if name not in schema.names]:
+                    raise KeyError(f"the first records have no column {unknown[0]!r}")
+                table = table.select(schema.names)
+                yield from (table.cast(schema) if features is None else table).to_batches()
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, KeyError) as error:
+            problem = f"records differ in type: {' '.join(str(error.args[0]).split())[:300]}"
+            remedy = "make a Dataset of it: Dataset.from_generator(lambda: iter(DATASET), features=...)"
+            raise InputError(self._name, problem, remedy=remedy) from error
 
 
 class TableSource(Source):

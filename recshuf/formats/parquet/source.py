@@ -324,7 +324,7 @@ def _measure(tables: HeldTables) -> ParquetLayout:
     if not tables.head.num_rows:
         return layout
     content = io.BytesIO()
-    with suppress(pa.ArrowException):
+    with suppress(pa.ArrowException, OSError, ValueError):
         pq.write_table(tables.head.cast(without_required_vectors(tables.head.schema)), content)
         opener = SimpleNamespace(open_raw=lambda: io.BytesIO(content.getvalue()))
         file = InputFile("tables", None, opener=cast("Opener", opener))

@@ -123,6 +123,10 @@ def _cast_list(read: pa.Array, kind: pa.DataType, path: Path) -> pa.Array:
         wrong = lengths.filter(pc.not_equal(lengths, kind.list_size))
         if len(wrong):
             raise BadRecord(f"has {wrong[0]} elements where the schema says {kind.list_size}", path=path)
+    if pt.is_fixed_size_list(kind) and lists.null_count == len(lists):
+        return pa.nulls(
+            len(lists), kind
+        )  # Arrow's cast would read memory behind the offsets of texts or lists in them
     return lists if lists.type == kind else lists.cast(kind)
 
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from recshuf.formats.compression import COMPRESSIONS
 from recshuf.formats.files import LazyFormat
 from recshuf.interfaces import FormatOption, Traits
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _MAGICS, _MAGIC_AT = (b"ustar\0", b"ustar  \0"), 257
 _COMPARED = "compare records without keys. Default: with keys."
@@ -38,6 +43,9 @@ class TarFormat(LazyFormat):
 
     def recognises(self, head: bytes) -> bool:
         return head[_MAGIC_AT:].startswith(_MAGICS)
+
+    def reading_schema(self, table: pa.Schema) -> pa.Schema:
+        return table
 
 
 FORMAT = TarFormat()

@@ -105,6 +105,7 @@ class TarSource(LineSource):
             raise InputError(streams[0], problem, remedy="give its path")
         self.inputs = tuple(one._replace(record_count_is_exact=False) for one in self.inputs)
         self.notes += (*_find_indexes(files[0]),)
+        self._expected = options.schema.names if options.schema else ()
         self._renames = RENAME_KEYS.of(options)
         self.layout = TarLayout(
             self._lines[0].compression, self._renames, tuple(one.name for one in self.inputs)
@@ -141,7 +142,7 @@ class TarSource(LineSource):
         return 3 * block_bytes + window_bytes + KEYS_BYTES + _READING_BYTES + block_bytes
 
     def decoder(self) -> TarDecoder:
-        return TarDecoder(stored_of(self))
+        return TarDecoder(stored_of(self), self._expected)
 
 
 class TarFragment(CutFragment):

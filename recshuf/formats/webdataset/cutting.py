@@ -220,11 +220,17 @@ def rename(record: memoryview, key: bytes) -> bytes:
 
 
 class TarDecoder(Decoder):
-    """Finds the suffixes of all records, unless the finished schema is kept with them, and divides records into their members."""
+    """Finds the suffixes of all records, unless the finished schema is kept with them, and divides records into their members.
 
-    def __init__(self, stored: StoredInputs) -> None:
-        self._names, self._schema = stored.names, stored.options.schema
-        self._suffixes: set[str] = set()
+    Parameters
+    ----------
+    expected
+        Columns of the table that the archives were written from, which do not show those of nulls alone.
+    """
+
+    def __init__(self, stored: StoredInputs, expected: Iterable[str] = ()) -> None:
+        self._names, self._schema = stored.names, None if expected else stored.options.schema
+        self._suffixes = {*expected} - {KEY}
 
     @property
     def schema(self) -> pa.Schema | None:

@@ -275,6 +275,22 @@ def test_a_table_has_a_column_for_each_suffix_and_comes_back(tmp_path: Path) -> 
     assert back == [(one.key, [(m[0].lower(), m[3]) for m in one.members]) for one in samples]
 
 
+def test_archives_are_compared_with_tables_of_columns_that_they_do_not_show(tmp_path: Path) -> None:
+    """A column of nulls alone, in all records or those of a sample, has no member."""
+    texts, keys = pa.array([None] * 40, pa.string()), [f"k{at}" for at in range(40)]
+    table = pa.table({"__key__": keys, "jpg": [b"x"] * 40, "txt": texts})
+    recshuf.shuffle(table, tmp_path / "out.tar", verify=True)
+    recshuf.shuffle(table, tmp_path / "sample.tar", head_count=3, verify=True)
+    assert recshuf.verify(table, tmp_path / "sample.tar", head_count=3)
+    other = table.set_column(2, "txt", pa.array(["a", *[None] * 39], pa.string()))
+    found = recshuf.verify(other, tmp_path / "out.tar")
+    assert (found.missing, found.extra, found.differences) == (1, 1, ())
+    recshuf.shuffle(other, tmp_path / "more.tar", verify=True)
+    assert recshuf.verify(table, tmp_path / "more.tar").missing == 1
+    found = recshuf.verify(table.drop_columns("txt"), tmp_path / "more.tar")
+    assert "'txt' is in the output only" in str(found.differences)
+
+
 TABLES: dict[str, tuple[dict[str, Any], str]] = {
     "no keys": ({"key": ["a"], "txt": ["x"]}, "webdataset needs a column __key__"),
     "numbers": ({"__key__": ["a"], "cls": [5]}, "'cls': members of webdataset hold bytes or text, not int64"),

@@ -13,6 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from recshuf.errors import ConversionError
+from recshuf.formats.jsonl.casts import cast_column
 from recshuf.formats.jsonl.decoder import JsonDecoder
 from tests.support.effort import examples
 from tests.support.formats.json_records import decode, failure
@@ -148,6 +149,16 @@ def test_lists_of_nothing_but_nulls_keep_their_lengths() -> None:
         schema = pa.schema([("c", outer(inner(pa.null())))])
         table = decode([b'{"c":[[null,null]]}', b'{"c":[[],[null],null]}', b'{"c":null}'], schema)
         assert table["c"].to_pylist() == [[[None, None]], [[], [None], None], None]
+
+
+def test_of_fixed_lists_that_are_all_null_no_memory_behind_their_texts_is_read() -> None:
+    """Arrow's cast reads a second offset of values that are none; here it would be the length of a text."""
+    ends = pa.py_buffer(np.array([0, 1 << 50]))
+    texts = pa.Array.from_buffers(pa.large_string(), 0, [None, ends, pa.py_buffer(b"")])
+    nothing, starts = pa.py_buffer(bytes(1)), pa.py_buffer(bytes(4 * 4))
+    lists = pa.Array.from_buffers(pa.list_(pa.large_string()), 3, [nothing, starts], children=[texts])
+    kind = pa.list_(pa.large_string(), 2)
+    assert cast_column(lists, kind, 3, ("a",)).equals(pa.nulls(3, kind))
 
 
 # Floats of a given type: no whole number is altered, at any depth

@@ -151,8 +151,13 @@ def test_lists_of_nothing_but_nulls_keep_their_lengths() -> None:
         assert table["c"].to_pylist() == [[[None, None]], [[], [None], None], None]
 
 
-def test_of_fixed_lists_that_are_all_null_no_memory_behind_their_texts_is_read() -> None:
-    """Arrow's cast reads a second offset of values that are none; here it would be the length of a text."""
+def test_below_null_lists_of_a_fixed_size_is_nothing() -> None:
+    """Arrow's cast puts the first values of a block there, or reads a second offset of texts that are none: here a length."""
+    kind = pa.list_(pa.int64(), 2)
+    lists = pa.array([None, [3, None], None], pa.list_(pa.int64()))
+    cast = cast_column(lists, kind, 3, ("a",))
+    assert cast.to_pylist() == [None, [3, None], None]
+    assert cast.values.to_pylist() == [None, None, 3, None, None, None]
     ends = pa.py_buffer(np.array([0, 1 << 50]))
     texts = pa.Array.from_buffers(pa.large_string(), 0, [None, ends, pa.py_buffer(b"")])
     nothing, starts = pa.py_buffer(bytes(1)), pa.py_buffer(bytes(4 * 4))

@@ -17,6 +17,7 @@ import pyarrow.types as pt
 from recshuf.errors import BadRecordError, InputError, SchemaMismatch, UsageError
 from recshuf.formats.csv.inference import NUMBERS, ColumnType, are_ordinary, find_altered
 from recshuf.formats.csv.quotes import find_returns, strip_padding
+from recshuf.formats.files import shorten
 from recshuf.formats.lines.cutting import view_records
 from recshuf.interfaces import BadRecords, Decoder, ValueReader
 from recshuf.records.arrays import unknown_column, view_bytes
@@ -404,6 +405,10 @@ class CsvDecoder(Decoder):
         if self._schema is None:
             self._types = {name: column.kind for name, column in self._columns.items()}
             self._schema = pa.schema(list(self._types.items()))
+            if odd := [repr(field.name) for field in self._schema if pt.is_binary(field.type)]:
+                self.notes = (
+                    f"not all is UTF-8 in {shorten(odd)}, so that it becomes bytes; save the input as UTF-8 if it is text",
+                )
         return self._schema
 
     def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:

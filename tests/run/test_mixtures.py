@@ -144,6 +144,23 @@ def test_whole_copies_of_a_stream_are_taken_and_many_copies_are_told(tmp_path: P
         recshuf.shuffle(path, tmp_path / "out.txt", copies=[5.5])
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "options"),
+    [
+        ("in.csv", b"id,x\n1,a\n2,b\n# the end", {"comment": "#"}),
+        ("in.csv", b"id,x\r\n1,a\r\n2,b\r\n\r", {}),
+        ("in.txt", b"1\na\n2\nb\n\n", {"record_lines": 2}),
+    ],
+)
+def test_what_ends_an_input_and_is_no_record_is_not_counted(
+    tmp_path: Path, name: str, content: bytes, options: dict[str, Any]
+):
+    (tmp_path / name).write_bytes(content)
+    taken = {"weights": [1], "head_count": 6}
+    report = recshuf.shuffle(tmp_path / name, tmp_path / f"out {name}", seed=1, **options, **taken)
+    assert report.records_written == 6
+
+
 def test_a_share_of_the_records_is_a_sample_of_exact_size(tmp_path: Path):
     paths = make_inputs(tmp_path, "jsonl", [10, 15])
     whole = tmp_path / "whole.jsonl"

@@ -189,6 +189,10 @@ class CsvCutter(Cutter):
     def count_records(self, data: Bytes, offsets: Positions) -> int:
         return int(self.find_kept(data, offsets).sum())
 
+    def is_record(self, rest: Bytes) -> bool:
+        ended = np.append(rest, np.uint8(_NEWLINE))
+        return rest.size > 0 and self.count_records(ended, np.array([0, ended.size])) > 0
+
     @property
     def drops_blank(self) -> bool:
         return self.top is not None and self.top.width > 1

@@ -237,9 +237,12 @@ class CountCutter(SeveralCutter):
     def find_last_end(self, data: Bytes) -> int:
         return max((int(ends[-1]) for ends in self.find_ends(data, 0) if ends.size), default=0)
 
+    def is_record(self, rest: Bytes) -> bool:
+        return bool(rest.tobytes().strip(CRLF))
+
     def end_last(self, data: Bytes, begin: int, end: int, before: bytes) -> int | str:
         rest = data[begin:end].tobytes()
-        if not rest.strip(CRLF):
+        if not self.is_record(data[begin:end]):
             return begin
         count = rest.count(NEWLINE)
         if count < self._count - 1 or rest.endswith(NEWLINE):

@@ -13,7 +13,7 @@ from importlib import import_module
 from traceback import walk_tb
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from recshuf.errors import InputError, UsageError
+from recshuf.errors import CheckError, InputError, UsageError
 from recshuf.formats.compression import (
     COMPRESSIONS,
     OUTPUT_SUFFIXES,
@@ -207,7 +207,12 @@ def open_source(name: str, inputs: Sequence[InputFile], options: ReadOptions) ->
     declared = {option.name for option in known.traits.options}
     options = replace(options, own=tuple(pair for pair in options.own if pair[0] in declared))
     if name == TABLES or all(file.table is None for file in inputs):
-        return known.open_source(inputs, options)
+        source = known.open_source(inputs, options)
+        if len(source.inputs) != len(inputs):  # those of no summary would be left out
+            raise CheckError(
+                f"{explain_owner(name)} has opened {len(source.inputs)} of {len(inputs)} inputs; report this as a fault"
+            )
+        return source
     from recshuf.formats.objects import TableSource
 
     return TableSource(known, inputs, options)

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from recshuf.dataclass import dataclass
-from recshuf.errors import Stopped
+from recshuf.errors import CheckError, Stopped
 from recshuf.records.arrays import count_bytes
 from recshuf.records.batch import RowCounter, concat_batches, join_ranges, number_batches
 from recshuf.records.keys import RowRange
@@ -140,6 +140,8 @@ class InputTask:
     inputs: Sequence[int]
     fragments: Iterator[Fragment]
     counter: RowCounter = field(default_factory=RowCounter)
+    is_whole: bool = True
+    """Whether all their records are read."""
     taken: int = 0
     left: int = 1
     """Fragments not yet read, batches not yet visited, and one for the iterator until it is exhausted."""
@@ -329,7 +331,8 @@ class InputReader:
         fragments = self._source.fragments(
             part.input_index, self._plan.block_bytes, self._plan.max_record_bytes
         )
-        task = InputTask([part.input_index], part.choose(fragments), RowCounter(part.first_row))
+        counter = RowCounter(part.first_row)
+        task = InputTask([part.input_index], part.choose(fragments), counter, part.is_whole)
         with self._lock:
             self._check()
             self._tasks[part.input_index] = task
@@ -352,5 +355,14 @@ class InputReader:
             self._release(task)
 
     def _release(self, task: InputTask) -> None:
-        if task.release() and self._on_finished is not None:
+        if not task.release():
+            return
+        for index in task.inputs if task.is_whole else ():
+            summary, rows = self._source.inputs[index], self.rows_of(index)
+            if summary.record_count_is_exact and rows != summary.record_count:
+                raise CheckError(
+                    f"{summary.name}: {rows:,} records read, {summary.record_count:,} counted before; run again, and report "
+                    "this as a fault"
+                )
+        if self._on_finished is not None:
             self._on_finished(task.inputs)

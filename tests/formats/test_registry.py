@@ -16,13 +16,13 @@ import pytest
 
 import recshuf
 from recshuf import formats
-from recshuf.errors import InputError, UsageError
+from recshuf.errors import CheckError, InputError, UsageError
 from recshuf.formats import OWN_FORMATS, list_names
 from recshuf.interfaces import InputFile, Traits, open_input
 from recshuf.testing import FormatSuite
 from tests.conftest import Run
 from tests.support.formats import sample_folders
-from tests.support.formats.foreign_rows import END, FORMAT, MAGIC, RowsFormat
+from tests.support.formats.foreign_rows import END, FORMAT, MAGIC, RowsFormat, RowsSource
 from tests.support.other_packages import ROWS_FORMAT, forget_formats
 
 ROWS = 1500
@@ -220,6 +220,24 @@ def test_a_fault_of_a_package_is_said_with_its_name(
             f"recshuf: {who} has failed: IndexError: pop from empty list (test_registry.py"
         )
     assert f"{who} needs the library no_such_library" in call(*command).stderr.decode()
+
+
+def test_a_format_that_leaves_out_inputs_or_records_loses_none_in_silence(
+    tmp_path: Path, foreign: None, monkeypatch: pytest.MonkeyPatch
+):
+    paths = [write_foreign(tmp_path / f"{k}.rows", make_table()) for k in range(2)]
+    with monkeypatch.context() as patch:
+        patch.setattr(FORMAT, "open_source", lambda inputs, options: RowsSource(inputs[1:], options))
+        with pytest.raises(
+            CheckError, match=r"'rows' of the package recshuf-rows 1\.0 has opened 1 of 2 inputs"
+        ):
+            recshuf.shuffle(paths, tmp_path / "out.rows")
+    monkeypatch.setattr(RowsSource, "fragments", lambda *_: iter(()))
+    for run in (recshuf.shuffle, recshuf.scatter):
+        with pytest.raises(CheckError, match=r"\.rows: 0 records read, 1,500 counted before"):
+            run(paths, tmp_path / "out")
+    with pytest.raises(CheckError, match="0 records read"):
+        recshuf.verify(paths[0], paths[1])
 
 
 def test_every_kind_of_input_is_opened_alike(tmp_path: Path):

@@ -8,7 +8,7 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from recshuf.errors import Stopped
+from recshuf.errors import CheckError, Stopped
 from recshuf.interfaces import Joined
 from recshuf.records.arrays import count_bytes
 from recshuf.records.batch import RowCounter, concat_batches
@@ -141,6 +141,21 @@ def test_a_fragment_of_other_records_than_it_said_is_an_error(monkeypatch: pytes
     monkeypatch.setattr(source, "fragments", lambda *_: iter([fragment]))
     with pytest.raises(RuntimeError, match=f"a fragment of {count} records yielded"):
         Reading(source, 1)
+
+
+@pytest.mark.parametrize("kind", [FakeSource, JoiningSource])
+@pytest.mark.parametrize("change", [-2, 1])
+def test_an_input_of_other_records_than_were_counted_is_an_error(kind: type[FakeSource], change: int):
+    """A format that yields too few fragments would lose records in silence."""
+    for inputs in (1, 30):
+        source = kind([[b"a", b"b", b"c"]] * inputs)
+        wrong = source.inputs[-1]._replace(record_count=3 - change)
+        source.inputs = (*source.inputs[:-1], wrong)
+        said = rf"{wrong.name}: 3 records read, {3 - change} counted before; run again, and report this"
+        with pytest.raises(CheckError, match=said):
+            Reading(source, 2)
+        source.inputs = (*source.inputs[:-1], wrong._replace(record_count_is_exact=False))
+        Reading(source, 2)
 
 
 def test_a_stopped_counter_lets_nobody_wait():

@@ -236,7 +236,7 @@ class ArchiveSource(ArraySource):
         layout = ArchiveLayout(tuple(first.arrays), layouts, self.compression, first.others)
         super().__init__([(file.file, file.rows) for file in self._files], layout, options)
         self.repeated = {name: xxhash.xxh3_128_hexdigest(content) for name, content in first.others.items()}
-        if counting := ", ".join(find_counting(first)):
+        if counting := ", ".join(_find_counting(first)):
             self.notes = (
                 f"{counting}: copied as they are; if they count records, they count those before the shuffle",
             )
@@ -365,7 +365,7 @@ def _check_same(first: _File, file: _File) -> None:
             raise InputError(file.file.name, problem, place=f"array {name!r}", remedy="shuffle them apart")
 
 
-def find_counting(file: _File) -> Iterator[str]:
+def _find_counting(file: _File) -> Iterator[str]:
     """Yield the arrays that every shard repeats and that may hold numbers of records."""
     for name, content in file.others.items():
         values = np.load(io.BytesIO(content), allow_pickle=False)

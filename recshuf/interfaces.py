@@ -231,8 +231,8 @@ class FormatOption:
     """Returns the value of a text; a `ValueError` says what is wrong with it. Numbers that Python gives become texts first."""
     default: Any = None
     side: Literal["inputs", "output", "records", "both", "native"] = "inputs"
-    """What must be of a format that declares it; ``records`` means inputs or output, ``both`` the same one on both sides,
-    ``native`` that, too, but commands that only read take it as well."""
+    """What must be of a format that declares it; ``records`` means inputs or output, ``both`` the same one on both sides, where records of a store are read
+    without it, ``native`` that, too, but commands that only read take it as well."""
     group: str = FORMATS_GROUP
     """Its heading in ``--help``. Under another one than the default, `help` names the formats itself."""
     elsewhere: tuple[tuple[str, str], ...] = ()

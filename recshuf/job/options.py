@@ -231,6 +231,7 @@ class GatherOptions(TypedDict, total=False):
 
     token_type: str | None
     to: str | None
+    rename_keys: bool | None
     memory: Size | None
     workers: int | None
     compression: str | None
@@ -431,7 +432,7 @@ _SIDES: Mapping[str, Callable[[Iterable[str]], bool]] = {
     "inputs": lambda options: "format" in options,
     "output": lambda options: "to" in options,
     "records": bool,
-    "both": lambda options: {*options} >= _FORMAT_OPTIONS,
+    "both": lambda options: "to" in options,
     "native": lambda options: "format" in options,
 }
 """Whether a function takes options of a side of `FormatOption`, given those of `_FORMAT_OPTIONS` that it has."""

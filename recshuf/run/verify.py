@@ -22,6 +22,7 @@ from recshuf.formats import keeps_records, load_format, suffix_compression
 from recshuf.interfaces import ReadOptions
 from recshuf.job.features import Dedup, Mixture, SplitFiles, show_features
 from recshuf.job.job import Epoch, Job
+from recshuf.job.options import find_own, flag_of
 from recshuf.job.plan import Cut
 from recshuf.job.report import FileReport, PassReport, Progress, SilentProgress
 from recshuf.piles.kept.stored import StoredPiles, open_place
@@ -216,10 +217,16 @@ def start_hashing(run: Run) -> RecordHashing | None:
 
 
 def check_memory(run: Run) -> None:
-    """Refuse a memory limit under which the inputs could not be read once the shards are written."""
+    """Refuse a memory limit under which the inputs could not be read once the shards are written, and a store that is read otherwise."""
     from recshuf.audit.verify.comparison import RecordReader
     from recshuf.records.word_hashing import HashKey
 
+    for name, (own, _) in find_own(dict(run.job.read.own)).items() if run.inputs.stored else ():
+        if own.side == "both":  # records of inputs are read as it says
+            raise UsageError(
+                f"--verify: the records of a store do not show what {flag_of(name)} changes; leave it out, and compare the output "
+                f"with the inputs by recshuf verify INPUT... OUTPUT {flag_of(name)}"
+            )
     given = RecordSet("inputs", run.inputs.format, _find_source(run), run.inputs.files)
     if not keeps_records(given.format, run.output.format):
         given.decoder = given.source.decoder()

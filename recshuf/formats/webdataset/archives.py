@@ -278,7 +278,7 @@ class TarTarget(LineTarget):
         own = LineLayout(b"\n", b"", layout.compression if layout else "none")
         super().__init__(".tar", own, options, (lambda batch: batch.column(0)) if layout else encode)
         self.sink_type = partial(TarSink, self)  # type: ignore[assignment] # makes them
-        self.sees_all = layout is None or not layout.renames
+        self.sees_all = layout is None or not (layout.renames or RENAME_KEYS.of(options))
         self.keys, self.paths, self._layout = KeySet(), list[Path](), layout
 
     def sink_bytes(self, threads: int) -> int:

@@ -255,8 +255,21 @@ def test_keys_of_stores_are_compared_and_tasks_need_new_ones(tmp_path: Path) -> 
     recshuf.scatter(tmp_path / "in.tar", tmp_path / "store", seed=1)
     with recshuf.PileStore(tmp_path / "store").update() as update:
         update.append([tmp_path / "in.tar"])
-    with pytest.raises(ConversionError, match="is that of several records"):
+    with pytest.raises(ConversionError, match=r"is that of several records.*; give rename_keys=True"):
         recshuf.gather(tmp_path / "store", tmp_path / "two.tar")
+    with pytest.raises(
+        UsageError, match=r"^verify=True: .*rename_keys=True changes; leave it out, .*recshuf verify"
+    ):
+        recshuf.gather(tmp_path / "store", tmp_path / "two.tar", rename_keys=True, verify=True)
+    recshuf.gather(tmp_path / "store", tmp_path / "two.tar", rename_keys=True)
+    assert len({sample.key for sample in read_tar(tmp_path / "two.tar")}) == 40
+    assert recshuf.verify(2 * [tmp_path / "in.tar"], tmp_path / "two.tar", rename_keys=True)
+    inputs = [tmp_path / "in.tar", tmp_path / "two.tar"]
+    recshuf.scatter(inputs, tmp_path / "both", seed=2)
+    recshuf.gather(tmp_path / "both", f"{tmp_path}/gathered/", shards=3, rename_keys=True)
+    recshuf.shuffle(inputs, f"{tmp_path}/shuffled/", shards=3, rename_keys=True, seed=2)
+    shards = [sorted((tmp_path / way).glob("*.tar")) for way in ("gathered", "shuffled")]
+    assert [one.read_bytes() for one in shards[0]] == [one.read_bytes() for one in shards[1]]
     said = "engine tasks: no task sees the keys of all records of webdataset; .*rename_keys=True"
     with pytest.raises(UsageError, match=said):
         recshuf.plan(tmp_path / "in.tar", f"{tmp_path}/out/", engine="tasks")

@@ -111,7 +111,15 @@ def find_indices(
     """Return the places of what was found, or nulls, among all `values`, which take time to prepare in each call."""
     import pyarrow.compute as pc  # takes long, and few files have dictionaries
 
+    if pt.is_float16(values.type):  # for which Arrow has no `index_in`
+        found, values = _view_as_bits(found), _view_as_bits(values)
     return pc.index_in(found, value_set=values, skip_nulls=True).cast(kind.index_type)
+
+
+def _view_as_bits(array: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    if isinstance(array, pa.ChunkedArray):
+        return pa.chunked_array([_view_as_bits(chunk) for chunk in array.chunks], pa.uint16())
+    return array.view(pa.uint16())
 
 
 def _view_as_list(array: pa.Array) -> pa.Array:

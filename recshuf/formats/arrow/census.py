@@ -255,6 +255,11 @@ def count_dictionary_bytes(values: Iterable[pa.Array]) -> int:
     return sum(each.nbytes + _ENTRY_BYTES * len(each) for each in values)
 
 
+def is_united(kind: pa.DataType) -> bool:
+    """Tell whether dictionaries of such values become one; Arrow tells no equal ones of short decimals."""
+    return not pt.is_nested(kind) and not str(kind).startswith(("decimal32", "decimal64"))
+
+
 class Dictionaries:
     """All values of the dictionaries of columns, in the order in which they came."""
 
@@ -268,7 +273,7 @@ class Dictionaries:
         """Add a dictionary of the file `name`; more than the memory limit allows is refused."""
         kind = dense_type(found.type)
         parts = self._parts.setdefault(column, {}).setdefault(kind, [])
-        if pt.is_nested(kind) or (parts and found.type == kind and found.equals(parts[-1])):
+        if not is_united(kind) or (parts and found.type == kind and found.equals(parts[-1])):
             return
         parts.append(conform(found, kind))
         self._bytes += count_dictionary_bytes(parts[-1:])

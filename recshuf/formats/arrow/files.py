@@ -26,6 +26,7 @@ from recshuf.formats.arrow.census import (
     count_dictionary_bytes,
     explained_arrow,
     has_dictionary,
+    is_united,
     look_into,
     number_names,
     read_batches,
@@ -228,16 +229,17 @@ def _unite_dictionaries(
     fields = list(declared)
     for index, column in enumerate(fields):
         kind, dense = column.type, dense_type(column.type)
-        if pt.is_dictionary(kind) and not pt.is_nested(dense):
+        if pt.is_dictionary(kind) and is_united(dense):
             values[index] = known.find_values(columns[index], dense)
             fitting = fit_index(pa.dictionary(kind.index_type, dense, kind.ordered), len(values[index]))
             fields[index] = column.with_type(fitting)
         elif has_dictionary(kind):
             fields[index] = column.with_type(dense)
             place = "of" if pt.is_dictionary(kind) else "inside of"
+            place += " nested values" if pt.is_nested(dense) else " short decimals"
             lost.setdefault(place, []).append(repr(column.name))
     notes = (
-        f"{', '.join(names)}: dictionaries {place} nested values are written as plain values"
+        f"{', '.join(names)}: dictionaries {place} are written as plain values"
         for place, names in lost.items()
     )
     return pa.schema(fields, declared.metadata), values, tuple(notes)

@@ -5,6 +5,7 @@ import re
 import struct
 from collections import Counter
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from itertools import product
 from pathlib import Path
 
@@ -156,6 +157,24 @@ def test_a_dictionary_holds_the_values_of_its_column_alone(tmp_path: Path) -> No
     assert table["label"].to_pylist() == ["a", None, "b", None]
     found = {name: table[name].chunk(0).dictionary.to_pylist() for name in ("label", "other")}
     assert found == {"label": ["a", "b"], "other": ["x"]}
+
+
+def test_dictionaries_of_what_arrow_does_not_look_up_keep_their_values(tmp_path: Path) -> None:
+    halves = pa.array(
+        np.array([0x7E00, 0xFE01, 0x8000, 0, 0x3C00], "<u2").view("<f2")
+    )  # NaN, -0.0 among them
+    decimals = pa.array([Decimal(number) / 4 for number in range(5)], pa.decimal32(5, 2))
+    indices = pa.array([*range(5), None] * 50, pa.int8())
+    columns = {"id": range(300), "half": pa.DictionaryArray.from_arrays(indices, halves)}
+    columns["short"] = pa.DictionaryArray.from_arrays(indices, decimals)
+    source = write(tmp_path / "in.arrow", table := pa.table(columns))
+    with pytest.warns(RecshufWarning, match="'short': dictionaries of short decimals are written as plain"):
+        recshuf.shuffle(source, tmp_path / "out.arrow", seed=1, verify=True)
+    found = read(tmp_path / "out.arrow").sort_by("id")
+    assert found.schema.types == [*table.schema.types[:2], decimals.type]
+    bits = [one["half"].combine_chunks().dictionary_decode().view(pa.uint16()) for one in (found, table)]
+    assert bits[0].equals(bits[1])
+    assert found["short"].to_pylist() == table["short"].to_pylist()
 
 
 def test_order_of_categories_is_kept_and_nested_dictionaries_become_values(tmp_path: Path) -> None:

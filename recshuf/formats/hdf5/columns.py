@@ -6,7 +6,7 @@ Those whose types differ between inputs get one type: texts of other lengths, nu
 from __future__ import annotations
 
 from math import prod
-from operator import attrgetter
+from operator import attrgetter, gt
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import h5py
@@ -24,8 +24,10 @@ from recshuf.formats.hdf5.types import (
     find_chunk,
     find_dtype,
     kind_of,
+    list_charsets,
     name_type,
     strip_texts,
+    with_charsets,
     wrap_rows,
 )
 from recshuf.records.arrays import view_bytes, view_offsets, wrap_bytes
@@ -96,8 +98,8 @@ class Column:
         return self.row_shape == other.row_shape and bool(is_same)
 
     def is_wider_text(self, other: Column) -> bool:
-        """Tell whether strings of variable length are UTF-8 and those of another column ASCII, which are one type to HDF5."""
-        return self.kind is other.kind is Kind.STRING and self.tid.get_cset() > other.tid.get_cset()
+        """Tell whether strings of variable length are UTF-8 and those of a column of the same type to HDF5 ASCII, also in members."""
+        return any(map(gt, list_charsets(self.tid), list_charsets(other.tid)))
 
 
 class IndexRoot(NamedTuple):
@@ -197,13 +199,24 @@ def unite_columns(columns: Sequence[Column], *, widens: bool) -> Column | None:
     if any(each.row_shape != first.row_shape for each in columns):
         return None
     if all(first.holds_same(each) for each in columns):
-        return next((each for each in columns if each.is_wider_text(first)), first)
+        return _unite_charsets(columns)
     tid = _unite([each.tid for each in columns], widens=widens)
     if tid is None:
         return None
     united = make_column(tid, first.name, first.row_shape, first.arrow_type)
     is_possible = united.kind is not Kind.COMPOUND and (united.kind is Kind.FIXED or not united.row_shape)
     return united if is_possible else None
+
+
+def _unite_charsets(columns: Sequence[Column]) -> Column:
+    first = columns[0]
+    others = [list_charsets(each.tid) for each in columns if each.type_code != first.type_code]
+    own = list_charsets(first.tid) if others else []
+    united = [max(sets) for sets in zip(own, *others, strict=True)]
+    if united == own:
+        return first
+    tid = with_charsets(first.tid, iter(united))
+    return make_column(tid, first.name, first.row_shape, first.arrow_type)
 
 
 def _unite(
@@ -305,7 +318,7 @@ class Change:
 
     def apply(self, rows: pa.Array) -> pa.Array:
         """Return rows of the united column; raise `BadValueError` if a value cannot be one."""
-        if self._own.kind is Kind.STRING:
+        if self._own.kind in (Kind.STRING, Kind.COMPOUND):  # of these, the character sets differ
             return rows
         if self._own.kind is Kind.ARRAY:
             offsets = view_offsets(rows)

@@ -19,7 +19,7 @@ from h5py import h5d, h5t
 from recshuf.records.arrays import view_bytes, view_offsets, wrap_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -32,6 +32,9 @@ _BFLOAT16 = (16, 8, 7, 127)
 """Its bits, those of exponent and fraction, and the bias of the exponent."""
 _VLEN_KIND_PLACE = 3
 """Byte of an encoded variable-length type that holds its kind: 0 for arrays, 1 for strings."""
+
+
+_PADDINGS = {h5t.STR_NULLTERM: " ended by NUL", h5t.STR_NULLPAD: "", h5t.STR_SPACEPAD: " padded with spaces"}
 
 
 class Kind(Enum):
@@ -73,6 +76,26 @@ def holds_variable_length(tid: h5t.TypeID) -> bool:
     if tid.get_class() == h5t.ARRAY:
         return holds_variable_length(tid.get_super())
     return kind_of(tid) is not Kind.FIXED
+
+
+def list_charsets(tid: h5t.TypeID) -> list[int]:
+    """Return the character sets of strings of variable length, those of members included: HDF5 compares types without them."""
+    if tid.get_class() == h5t.COMPOUND:
+        return [each for _, member in _list_members(tid) for each in list_charsets(member)]
+    return [tid.get_cset()] if kind_of(tid) is Kind.STRING else []
+
+
+def with_charsets(tid: h5t.TypeID, charsets: Iterator[int]) -> h5t.TypeID:
+    """Return a type with the next of these character sets for each string of variable length."""
+    changed = tid.copy()
+    if tid.get_class() == h5t.COMPOUND:
+        changed = h5t.create(h5t.COMPOUND, tid.get_size())
+        for index in range(tid.get_nmembers()):
+            member = with_charsets(tid.get_member_type(index), charsets)
+            changed.insert(tid.get_member_name(index), tid.get_member_offset(index), member)
+    elif kind_of(tid) is Kind.STRING:
+        changed.set_cset(next(charsets))
+    return changed
 
 
 def find_obstacle(tid: h5t.TypeID) -> str | None:
@@ -166,10 +189,14 @@ def describe_type(tid: h5t.TypeID) -> str:
 
 def name_type(tid: h5t.TypeID) -> str:
     """Return the name of a type for messages about types that differ."""
+    dtype = find_dtype(tid)
     if isinstance(tid, h5t.TypeStringID):
-        size = "any length" if tid.is_variable_str() else f"{tid.get_size()} bytes"
-        return f"{'UTF-8' if tid.get_cset() else 'ASCII'} text of {size}"
-    if not isinstance(tid, h5t.TypeFloatID) or find_dtype(tid) is not None:
+        size = f"{tid.get_size()} bytes{_PADDINGS[tid.get_strpad()]}"
+        charset = "UTF-8" if tid.get_cset() else "ASCII"
+        return f"{charset} text of {'any length' if tid.is_variable_str() else size}"
+    if dtype is not None and dtype.names:
+        return f"compound({', '.join(f'{name}: {name_type(each)}' for name, each in _list_members(tid))})"
+    if not isinstance(tid, h5t.TypeFloatID) or dtype is not None:
         return describe_type(tid)
     _, _, exponent_bits, _, fraction_bits = tid.get_fields()
     bits, bias = 8 * tid.get_size(), tid.get_ebias()

@@ -211,3 +211,37 @@ def test_strings_of_ascii_and_utf8_become_utf8(tmp_path: Path, sets: tuple[str, 
             recshuf.window(tmp_path / "store", append=paths[1])
     else:
         recshuf.window(tmp_path / "store", append=paths[1])
+
+
+def test_strings_in_compounds_of_ascii_and_utf8_become_utf8(tmp_path: Path) -> None:
+    """Only those that some input has in UTF-8."""
+    texts = {"ascii": "plain", "utf-8": "caf\xe9"}
+    paths = []
+    for number, sets in enumerate((("ascii", "ascii", "utf-8"), ("ascii", "utf-8", "ascii"))):
+        kinds = [h5py.string_dtype(each) for each in sets]
+        inner = np.dtype([("n", "<i4"), ("deep", kinds[2])])
+        kind = np.dtype([("row", "<i4"), ("same", kinds[0]), ("flat", kinds[1]), ("in", inner)])
+        same, flat, deep = (texts[each].encode() for each in sets)
+        values = np.array([(2 * number + row, same, flat, (7, deep)) for row in range(2)], kind)
+        paths.append(store(tmp_path / f"{number}.h5", {"v": values, "w": np.ones(2, f"i{4 + 4 * number}")}))
+    recshuf.shuffle(paths, tmp_path / "out.h5", seed=1, widen=True, verify=True)
+    with h5py.File(tmp_path / "out.h5") as file:
+        found = file["v"].dtype
+        kinds = [found["same"], found["flat"], found["in"]["deep"]]
+        assert [h5py.check_string_dtype(each).encoding for each in kinds] == ["ascii", "utf-8", "utf-8"]
+        rows = sorted(file["v"][:].tolist())
+    assert [row[2].decode() for row in rows] == ["plain", "plain", "caf\xe9", "caf\xe9"]
+    assert [row[3][1].decode() for row in rows] == ["caf\xe9", "caf\xe9", "plain", "plain"]
+    recshuf.scatter(paths[0], tmp_path / "store")
+    with pytest.raises(UsageError, match=r"flat: UTF-8 text of any length.* flat: ASCII text of any"):
+        recshuf.window(tmp_path / "store", append=paths[1])
+
+
+def test_texts_that_differ_in_padding_are_told_apart(tmp_path: Path) -> None:
+    ends = {h5t.STR_NULLTERM: " ended by NUL", h5t.STR_NULLPAD: "", h5t.STR_SPACEPAD: " padded with spaces"}
+    for padding in ends:
+        write(tmp_path / f"{padding}.h5", padded([b"ab"], 4, padding))
+    for one, other in pairwise([*ends, next(iter(ends))]):
+        expected = f"ASCII text of 4 bytes{ends[other]}, but ASCII text of 4 bytes{ends[one]} in "
+        with pytest.raises(InputError, match=expected):
+            recshuf.shuffle([tmp_path / f"{each}.h5" for each in (one, other)], tmp_path / "out.h5")

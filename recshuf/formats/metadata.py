@@ -219,6 +219,11 @@ def find_other_copies(held: Mapping[str, str], found: Mapping[str, str]) -> list
     return sorted(name for name in names if weigh(name.rpartition("/")[2]) is not Weight.LABELS)
 
 
+def name_copy(format_name: str, name: str) -> str:
+    """Return the name of one of `Source.repeated` in words of its format."""
+    return f"{'array' if format_name == 'npz' else 'dataset'} {name!r}"
+
+
 def compare_written(expected: Metadata, found: Metadata) -> Iterator[str]:
     """Yield how an output differs from what its inputs give, in what decides the meaning of values, and in what it has beside that."""
     for key in dict.fromkeys((*expected.values, *found.values)):

@@ -19,7 +19,7 @@ from recshuf.errors import InputError, UsageError
 from recshuf.formats import LAST_RESORT, detect_format, keeps_records, load_format, name_written, open_source
 from recshuf.formats.csv import suffix_delimiter
 from recshuf.formats.folders import NameRules
-from recshuf.formats.metadata import compare_written
+from recshuf.formats.metadata import compare_written, name_copy
 from recshuf.interfaces import SupportsPrefixInference
 from recshuf.job.options import find_own
 from recshuf.job.plan import Limits, sum_known
@@ -244,7 +244,7 @@ class Comparison:
             return []
         before, after = (reader.record_set.source for reader in self.readers)
         differences = [
-            f"dataset {name!r}, which every shard repeats, differs"
+            f"{name_copy(self.inputs.record_set.format, name)}, which every shard repeats, differs"
             for name in sorted(before.repeated.keys() | after.repeated.keys())
             if before.repeated.get(name) != after.repeated.get(name)
         ]

@@ -24,7 +24,7 @@ from recshuf.errors import (
     UsedNameError,
 )
 from recshuf.formats import detect_format, load_format
-from recshuf.formats.metadata import check_appended, find_other_copies
+from recshuf.formats.metadata import check_appended, find_other_copies, name_copy
 from recshuf.formats.stored import StoredSource, list_columns, read_metadata, read_table_schema
 from recshuf.interfaces import InputSummary, ReadOptions
 from recshuf.job.arguments import make_job
@@ -352,11 +352,12 @@ class StoreUpdate:
         """Compare what inputs say beside their records with what the store says."""
         origin, name, store = self._snapshot.origin or {}, inputs.source.inputs[0].name, str(self._place.name)
         if copies := find_other_copies(origin.get("repeated", {}), inputs.source.repeated):
+            place = name_copy(inputs.format, copies[0])
             problem = f"differs from that in {store}, and every shard repeats only one"
             if not is_lenient:
                 remedy = "make them equal, or begin a new store"
-                raise InputError(name, problem, place=f"dataset {copies[0]!r}", remedy=remedy)
-            self._progress.warn(f"{name}: dataset {copies[0]!r} {problem}")
+                raise InputError(name, problem, place=place, remedy=remedy)
+            self._progress.warn(f"{name}: {place} {problem}")
         held, found = read_metadata(origin), inputs.source.metadata
         if held is None or found is None:
             return

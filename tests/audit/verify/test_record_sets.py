@@ -165,6 +165,18 @@ def test_what_every_file_repeats_beside_the_records_is_compared(tmp_path: Path):
     assert "dataset 'names', which every shard repeats, differs" in report.differences
 
 
+def test_arrays_that_every_file_repeats_are_called_arrays(tmp_path: Path):
+    for number in range(2):
+        np.savez(tmp_path / f"{number}.npz", id=np.arange(50), mean=np.ones(2) + number)
+    options = {"keep_others": True}
+    recshuf.shuffle(tmp_path / "0.npz", tmp_path / "out.npz", seed=1, **options)
+    report = recshuf.verify(tmp_path / "1.npz", tmp_path / "out.npz", **options)
+    assert "array 'mean', which every shard repeats, differs" in report.differences
+    recshuf.scatter(tmp_path / "0.npz", tmp_path / "store", **options)
+    with pytest.raises(InputError, match=r"1\.npz: array 'mean': differs"):
+        recshuf.window(tmp_path / "store", append=tmp_path / "1.npz", **options)
+
+
 def test_csv_outputs_that_show_too_few_records_are_read_as_their_inputs_are(tmp_path: Path):
     """A header of numbers is one, and the delimiter is that of the inputs."""
     (tmp_path / "in.csv").write_text("year,2019\n1,5\n2,6\n")

@@ -230,16 +230,15 @@ def find_sparse(contents: Contents) -> Iterator[Sparse]:
 def find_commonest(contents: Contents, paths: Iterable[str]) -> list[str]:
     """Return the datasets of the commonest length; of several such lengths, that with the most bytes.
 
-    Only those count of which attributes say that their rows are of the record, if there are any. Datasets of one row or none,
-    indexes of PyTables, and categories of pandas count only if there are no others.
+    Only those count of which attributes say that their rows are of the record, if there are any. Datasets of one row or none
+    count only if there are no others, indexes of PyTables and categories of pandas only if there are not even these.
     """
     shapes = {path: contents.shapes[path] for path in paths}
     rows = find_roles(contents).rows
-    seen = [path for path in shapes if path in rows] or [
-        path for path, shape in shapes.items() if shape[0] > 1 and not is_hidden(path)
-    ]
+    visible = [path for path in shapes if not is_hidden(path)]
+    seen = [path for path in shapes if path in rows] or [path for path in visible if shapes[path][0] > 1]
     by_length: dict[int, list[str]] = {}
-    for path in seen or shapes:
+    for path in seen or visible or shapes:
         by_length.setdefault(shapes[path][0], []).append(path)
     if len(by_length) == 1:
         return next(iter(by_length.values()))

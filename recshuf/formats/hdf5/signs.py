@@ -25,6 +25,7 @@ from recshuf.formats.hdf5.roles import (
     is_of_variables,
     propose_without,
 )
+from recshuf.system.units import count_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -193,9 +194,8 @@ def check_independent(
         if dataset.shape[0] == row_count and path not in roles.copies:
             problem = f"has {row_count} rows, as the records, but is not one of their datasets"
         elif dataset.shape == (row_count + 1,) and is_number and path not in roles.copies:
-            problem = (
-                f"has {row_count + 1} numbers, one more than the records, as their offsets or edges would"
-            )
+            numbers = count_of(row_count + 1, "number")
+            problem = f"has {numbers}, one more than the records, as their offsets or edges would"
         elif path.rpartition("/")[0] in folders and dataset.attrs.get("PSEUDOATOM") == b"object":
             problem = "holds pickled objects, which may be rows of the records"
         if problem:

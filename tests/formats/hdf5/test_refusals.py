@@ -335,6 +335,7 @@ PROPOSALS = {
     "most bytes": ({"a": 9, "b": (2, 50), "c": 0, "d": 0}, ("b",)),
     "most bytes first": ({"a": (9, 50), "b": 2}, ("a",)),
     "more than one row": ({"a": 1, "b": 1, "c": 9, "d": 0, "e": 0}, ("c",)),
+    "one row and indexes": ({"_i_t/v/a": 0, "_i_t/v/b": 0, "_i_t/v/c": 0, "t": 1, "u": 1}, ("t", "u")),
     "names for the shell": ({"it's 1": 2, "$x": 2, "y": 3}, ("$x", "it's 1")),
     "many": ({"a": 1, "b": 2, "c": 2, "d": 2, "e": 2, "f": 2}, ("b", "c", "d", "e", "f")),
 }

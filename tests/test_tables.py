@@ -210,6 +210,30 @@ def test_what_is_read_once_is_refused_where_it_is_read_again(tmp_path: Path, hol
     assert recshuf.shuffle(held, **whole).records == 500
 
 
+def test_a_reader_of_which_rows_were_taken_is_refused(tmp_path: Path):
+    """The rows that it has looked at would be missing."""
+    out = tmp_path / "out.parquet"
+    uses: list[Callable[[Any], object]] = [
+        lambda reader: recshuf.plan(reader, out),
+        lambda reader: recshuf.shuffle(reader, tmp_path / "first.parquet"),
+    ]
+    for use in uses:
+        reader = SMALL.to_reader(max_chunksize=90)
+        use(reader)
+        with pytest.raises(
+            UsageError, match=r"an earlier call.* has taken rows of this reader; give a new one"
+        ):
+            recshuf.shuffle(reader, out)
+    reader = SMALL.to_reader()
+    with pytest.raises(UsageError, match="no column 'more'"):  # of which none was taken
+        recshuf.shuffle(reader, out, columns="more")
+    assert recshuf.shuffle(reader, out).records == 500
+    duckdb = pytest.importorskip("duckdb")
+    relation = duckdb.from_arrow(pa.table({"text": ["x" * 100] * 300_000}))
+    recshuf.plan(relation, tmp_path / "all.parquet")  # a connection has one result at a time
+    assert recshuf.shuffle(relation, tmp_path / "all.parquet").records == 300_000
+
+
 def test_what_is_no_table_is_refused_with_a_remedy(tmp_path: Path):
     refused: list[tuple[object, str]] = [
         ({"a": [1]}, r"pyarrow.table\(\.\.\.\)"),

@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from recshuf.errors import InputError, UsageError
 from recshuf.formats import TABLES, load_format
@@ -36,6 +37,9 @@ _COUNTED = ("parquet", "arrow", "ipc", "feather")
 """Suffixes of formats whose files tell how many rows they have."""
 _HEAD_ROWS, _HEAD_BYTES = 1 << 16, 16 << 20
 """First rows that tell how the columns of tables are best stored, and how many bytes of them suffice; those of a reader are held."""
+
+_BEGUN: WeakSet[Any] = WeakSet()
+"""Readers of which rows were taken, which another call would miss in silence."""
 
 
 def name_table(value: object, place: int) -> TableName | None:
@@ -149,10 +153,11 @@ class _Table(ABC):
 
     def head(self, row_count: int, byte_count: int) -> list[pa.RecordBatch]:
         taken: list[pa.RecordBatch] = []
-        batches = self._open()
         if self.is_once:
-            batches = self._rest = self._rest or batches
+            batches = self._rest = self._rest or self._open()
             taken = self._ahead
+        else:
+            batches = self._open()
         rows, size = sum(batch.num_rows for batch in taken), sum(batch.nbytes for batch in taken)
         while rows < row_count and size < byte_count and (batch := next(batches, None)) is not None:
             taken.append(batch)
@@ -233,7 +238,12 @@ class _Reader(_Table):
             raise UsageError(f"{self._problem}; {remedy}") from error
 
     def _open(self) -> Iterator[pa.RecordBatch]:
-        yield from self._opened
+        if self._opened is self._value:
+            if self._value in _BEGUN:
+                problem = "inputs: an earlier call, perhaps of plan, has taken rows of this reader"
+                raise UsageError(f"{problem}; give a new one")
+            _BEGUN.add(self._value)
+        return iter(self._opened)  # which does not refer to this, so that a query of DuckDB ends with it
 
 
 class _ArrowDataset(_Table):

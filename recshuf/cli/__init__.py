@@ -172,12 +172,14 @@ def _describe(error: BaseException, verbose: bool | None) -> tuple[int, str]:
             return FAILED, f"error: the system starts no more threads; {remedy}"
         case MemoryError():
             return FAILED, "error: out of memory; give a lower --memory to spill more to disk"
-        case OSError():
-            return FAILED, f"error: {_describe_os_error(error)}"
     from recshuf.formats import find_culprit
 
+    culprit = None
+    # One without a number is of no system call, but of a library.
+    if isinstance(error, OSError) and (error.errno is not None or not (culprit := find_culprit(error))):
+        return FAILED, f"error: {_describe_os_error(error)}"
     hint = "; run again with -v for the traceback" if verbose is False else ""
-    what = f"{culprit} has failed" if (culprit := find_culprit(error)) else "internal error"
+    what = f"{culprit} has failed" if (culprit := culprit or find_culprit(error)) else "internal error"
     return FAILED, f"{what}: {type(error).__name__}: {error} ({_find_origin(error)}){hint}"
 
 

@@ -65,6 +65,7 @@ _WITH_OPTIONS = ("jsonl", "json", "csv", "text", "parquet", "hdf5", "npz", "bina
 PAIRED = ("megatron",)
 """Those with companions. They are looked for beside every input, so their modules import no library."""
 _GROUP = "recshuf.formats"
+_CULPRIT = "culprit"
 _HEAD_BYTES = 64 << 10
 _GLANCE_BYTES = 4 << 10
 _BLOCK_BYTES = 1 << 20
@@ -190,12 +191,23 @@ def explain_owner(name: str) -> str:
 
 
 def find_culprit(error: BaseException) -> str | None:
-    """Return the format of another package, in words, in whose code an error was raised; None if that was none."""
+    """Return the format of another package, in words, in whose code an error or its cause was raised; None if that was none."""
     modules = {point.module.partition(".")[0]: name for name, point in _list_others().items()}
-    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
-    tops = [str(frame.f_globals.get("__name__", "")).partition(".")[0] for frame in reversed(frames)]
-    top = next((top for top in tops if top in modules or top == "recshuf"), "")
-    return explain_owner(modules[top]) if top in modules else None
+    for one in filter(None, (error, error.__cause__)):
+        if _CULPRIT in one.__dict__:
+            return cast("str", one.__dict__[_CULPRIT])
+        frames = [frame for frame, _ in walk_tb(one.__traceback__)]
+        tops = [str(frame.f_globals.get("__name__", "")).partition(".")[0] for frame in reversed(frames)]
+        top = next((top for top in tops if top in modules or top == "recshuf"), "")
+        if top in modules:
+            return explain_owner(modules[top])
+    return None
+
+
+def note_culprit(error: BaseException) -> None:
+    """Let an error tell `find_culprit` in other processes, to which its traceback does not go."""
+    if culprit := find_culprit(error):
+        error.__dict__[_CULPRIT] = culprit
 
 
 def open_source(name: str, inputs: Sequence[InputFile], options: ReadOptions) -> Source:

@@ -198,7 +198,10 @@ def _make_plain(error: Exception) -> tuple[Exception, str]:
     try:
         pickle.loads(pickle.dumps(error))  # noqa: S301 - made here
     except Exception:  # of any kind
-        return EngineError(f"--engine processes: {type(error).__name__}: {error}"), trace
+        from recshuf.formats import find_culprit
+
+        who = f"{culprit} has failed: " if (culprit := find_culprit(error)) else ""
+        return EngineError(f"--engine processes: {who}{type(error).__name__}: {error}"), trace
     return error, trace
 
 

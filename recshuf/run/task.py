@@ -62,7 +62,13 @@ def run_task(run: RunAddress, number: int) -> dict[str, Any]:
         return result
     # The work imports Arrow, which reads its settings then.
     choose_allocators(run.memory_bytes)
-    return do_work(_join(run), number)
+    try:
+        return do_work(_join(run), number)
+    except Exception as error:
+        from recshuf.formats import note_culprit
+
+        note_culprit(error)
+        raise
 
 
 @lru_cache(maxsize=1)

@@ -6,7 +6,7 @@ import io
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import recshuf
 from recshuf import formats
 from recshuf.errors import CheckError, InputError, UsageError
 from recshuf.formats import OWN_FORMATS, list_names
-from recshuf.interfaces import InputFile, Traits, open_input
+from recshuf.interfaces import Fragment, InputFile, Traits, open_input
 from recshuf.testing import FormatSuite
 from tests.conftest import Run
 from tests.support.formats import sample_folders
@@ -65,6 +65,26 @@ def make_format(name: str, *suffixes: str, **traits: Any) -> RowsFormat:
 CLASH, TWIN, NOTHING = make_format("clash", ".x", ".pq"), make_format("twin", ".rows"), object()
 FAULTY = make_format("faulty", ".faulty", libraries=("no_such_library",))
 HERE = "tests.formats.test_registry"
+
+
+class LocalError(Exception):
+    """Cannot be unpickled."""
+
+    def __init__(self, first: int, second: int) -> None:
+        super().__init__(f"{first} and {second}")
+
+
+class StraySource(RowsSource):
+    """Fails as a generator, or with an error of its own, in the process that reads."""
+
+    def fragments(self, input_index: int, block_bytes: int, max_record_bytes: int) -> Iterator[Fragment]:
+        if self._files[0].name.endswith("own.stray"):
+            raise LocalError(1, 2)
+        yield next(iter(()))
+
+
+STRAY = make_format("stray", ".stray")
+STRAY.open_source = StraySource  # type: ignore[method-assign]
 
 
 @pytest.mark.usefixtures("foreign")
@@ -207,6 +227,10 @@ def test_traits_import_no_library_of_a_format_and_no_format_imports_pandas():
     assert done.stdout == "set()\nFalse\n"
 
 
+def raise_os_error(*_: object) -> None:
+    raise OSError("odd")
+
+
 def test_a_fault_of_a_package_is_said_with_its_name(
     tmp_path: Path, add_package: Any, call: Run, monkeypatch: pytest.MonkeyPatch
 ):
@@ -219,7 +243,21 @@ def test_a_fault_of_a_package_is_said_with_its_name(
         assert said.startswith(
             f"recshuf: {who} has failed: IndexError: pop from empty list (test_registry.py"
         )
+        patch.setattr(FAULTY, "open_source", raise_os_error)
+        assert f"{who} has failed: OSError: odd (" in call(*command).stderr.decode()
     assert f"{who} needs the library no_such_library" in call(*command).stderr.decode()
+
+
+@pytest.mark.parametrize("engine", ["local", "processes"])
+def test_a_fault_of_a_package_in_another_process_is_said_with_its_name(
+    tmp_path: Path, add_package: Any, call: Run, engine: str
+):
+    add_package("other", stray=f"{HERE}:STRAY")
+    who = "the format 'stray' of the package other 1.0 has failed"
+    for name, said in (("in", "RuntimeError: generator raised"), ("own", "LocalError: 1 and 2")):
+        source = write_foreign(tmp_path / f"{name}.stray", make_table())
+        done = call(source, "-o", tmp_path / "out.jsonl", "--engine", engine)
+        assert f"{who}: {said}" in done.stderr.decode()
 
 
 def test_a_format_that_leaves_out_inputs_or_records_loses_none_in_silence(

@@ -206,12 +206,15 @@ class RunSuite(Samples):
     def count_records(self, paths: Iterable[Path]) -> Counter[str]:
         return Counter(repr(self.meaning_of(record)) for path in paths for record in self.read_back(path))
 
-    def test_the_format_is_found(self) -> None:
+    def test_the_format_is_found(self, paths: list[Path]) -> None:
         traits = self.format.traits
         assert load_format(traits.name) is self.format
         if traits.content_rank is not None and not traits.is_lines:
             others = (b"", b"some text\n" * 99, bytes(range(256)) * 9)
             assert not any(map(self.format.recognises, others))
+            telling = [path.with_suffix(one) for path in paths for one in traits.companion_suffixes[:1]]
+            for path in telling or [path for path in paths if split_suffix(path.name).compression is None]:
+                assert self.format.recognises(path.read_bytes()[: 64 << 10])
 
     def test_a_shuffle_has_every_record_in_the_order_of_its_seed(
         self, paths: list[Path], tmp_path: Path
@@ -287,6 +290,7 @@ class RunSuite(Samples):
             assert sum(batch.num_rows for batch in loader) == sum(self.row_counts) + 20
 
     def test_other_records_are_not_appended_to_a_store(self, paths: list[Path], tmp_path: Path) -> None:
+        """A run with them keeps or refuses them."""
         other = self.make_other_input(make_folder(tmp_path / "other"))
         if other is None:
             return
@@ -296,6 +300,12 @@ class RunSuite(Samples):
             update.append(path_of(other), **self.run_options)
         recshuf.gather(store, f"{tmp_path}/all/", verify=True)
         assert self.count_records(self.list_shards(tmp_path / "all")) == self.count_records(paths)
+        together = [*paths, path_of(other)]
+        try:
+            shards = self.shuffle(together, tmp_path / "together")
+        except RecshufError:
+            return
+        assert self.count_records(shards) == self.count_records(together)
 
     def test_standard_input_and_output_hold_what_files_do(self, paths: list[Path], tmp_path: Path) -> None:
         traits = self.format.traits

@@ -11,17 +11,19 @@ import io
 import json
 import pickle
 import random
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 
-from recshuf.errors import BadRecordError, InputError, UsageError
+from recshuf.errors import BadRecordError, ConversionError, InputError, RecshufError, UsageError
 from recshuf.formats.compression import split_suffix
 from recshuf.formats.stored import pack, unpack
-from recshuf.interfaces import InputFile, Sink, Source, StoredInputs, SupportsStream, Target
+from recshuf.interfaces import InputFile, InputSummary, Sink, Source, StoredInputs, SupportsStream, Target
 from recshuf.testing.runs import (
     LONGEST,
     MANY_BYTES,
@@ -244,6 +246,7 @@ class FormatSuite(RunSuite):
                 self.format.open_source([standard_input], self.read_options)
             return
         source = self.format.open_source([standard_input], self.read_options)
+        assert source.inputs == (InputSummary("standard input", None, None, False, None),)
         assert self.records_in(read_input(source, 0, 1000)) == expected[0]
         assert not stream.closed
 
@@ -271,15 +274,24 @@ class FormatSuite(RunSuite):
     def test_each_compression_is_written(
         self, source: Source, expected: list[list[Any]], tmp_path: Path
     ) -> None:
-        batches = read_input(source, len(expected) - 1, 1000)
-        for name in self.format.traits.compressions:
+        """Shards say neither when they were written nor their names; suffixes are those of the format."""
+        batches, traits, contents = read_input(source, len(expected) - 1, 1000), self.format.traits, set()
+        for name in traits.compressions:
             options = replace(self.write_options, compression=name)
             target = self.format.open_target(source.schema, source.layout, options)
             path = self.write_shard(target, tmp_path / f"{name}{target.suffix}", batches)
-            file = InputFile(name="again", path=path, suffix=split_suffix(path.name))
-            again = self.format.open_source([file], self.read_options)
+            suffix, is_wrapped = split_suffix(path.name), traits.is_lines or traits.is_wrapped
+            assert suffix.kind in traits.suffixes
+            assert suffix.compression == (name if is_wrapped and name != "none" else None)
+            again = self.format.open_source([InputFile("again", path, suffix=suffix)], self.read_options)
             assert again.compression in (name, None)
             assert self.records_in(read_input(again, 0, 1000)) == expected[-1]
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(time, "time", partial(float, time.time() + 100_000))
+                later = self.write_shard(target, tmp_path / f"{name} later{target.suffix}", batches)
+            assert later.read_bytes() == path.read_bytes()
+            contents.add(path.read_bytes())
+        assert len(contents) == len(traits.compressions)
 
     @pytest.mark.parametrize("rows", ["few", "many"])
     def test_shard_bytes_do_not_depend_on_cuts_or_threads(self, tmp_path: Path, rows: str) -> None:
@@ -409,6 +421,9 @@ class FormatSuite(RunSuite):
     def test_columns_are_those_of_the_whole_table(self, source: Source, inputs: list[InputFile]) -> None:
         if "columns" not in self.format.traits.read_options:
             return
+        options = replace(self.read_options, columns=("no such column",))
+        with pytest.raises(RecshufError, match="no such column"):
+            self.decode_all(self.format.open_source(inputs, options), 1000, scramble=False)
         table = self.decode_all(source, 1000, scramble=False)
         names = table.schema.names[::-2]
         options = replace(self.read_options, columns=tuple(names))
@@ -449,8 +464,21 @@ class FormatSuite(RunSuite):
     def test_table_form_is_accepted_by_the_same_format(
         self, source: Source, expected: list[list[Any]], tmp_path: Path
     ) -> None:
+        """It gives the same bytes, however it is cut; a column more is kept or refused."""
         table = self.decode_all(source, 1000, scramble=False)
-        target = self.format.open_target(table.schema, None, self.write_options)
-        path = self.write_shard(target, tmp_path / f"out{target.suffix}", table.to_batches())
+        paths = []
+        for rows, threads in ((None, 1), (7, 3), (40, 1)):
+            target = self.format.open_target(table.schema, None, self.write_options)
+            path = tmp_path / f"out{rows}{target.suffix}"
+            paths.append(self.write_shard(target, path, table.to_batches(rows), threads))
         records = [self.meaning_of(record) for part in expected for record in part]
-        assert [self.meaning_of(record) for record in self.read_back(path)] == records
+        assert [self.meaning_of(record) for record in self.read_back(paths[0])] == records
+        assert all(path.read_bytes() == paths[0].read_bytes() for path in paths)
+        more = table.append_column("one more", pa.array(range(table.num_rows), pa.int64()))
+        try:
+            target = self.format.open_target(more.schema, None, self.write_options)
+            path = self.write_shard(target, tmp_path / f"more{target.suffix}", more.to_batches())
+        except ConversionError:
+            return
+        again = self.format.open_source([InputFile("again", path)], self.read_options)
+        assert "one more" in self.decode_all(again, 1000, scramble=False).schema.names

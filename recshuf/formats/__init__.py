@@ -140,10 +140,21 @@ def _load_other(point: EntryPoint) -> Format:
         raise _refuse_other(point, f"cannot be imported: {error}") from error
     if not isinstance(loaded, Format):
         raise _refuse_other(point, "is no instance of recshuf.interfaces.Format")
-    if loaded.traits.name != point.name:
-        raise _refuse_other(point, f"calls itself {loaded.traits.name!r}")
+    traits = loaded.traits
+    if traits.name != point.name:
+        raise _refuse_other(point, f"calls itself {traits.name!r}")
+    for what in ("suffixes", "compressions", "options"):
+        if not isinstance(getattr(traits, what), tuple):
+            raise _refuse_other(point, f"has {what} that are no tuple")
+    # Those of inputs are compared in lower case.
+    if not traits.suffixes or not all(each[:1] == "." and each == each.lower() for each in traits.suffixes):
+        raise _refuse_other(
+            point, f"has the suffixes {traits.suffixes}, which must begin with a dot and be in lower case"
+        )
+    if odd := [option.name for option in traits.options if not option.name.isidentifier()]:
+        raise _refuse_other(point, f"has an option {odd[0]!r}, which is no name in Python")
     for own in OWN_FORMATS:
-        if taken := {*loaded.traits.suffixes} & {*load_format(own).traits.suffixes}:
+        if taken := {*traits.suffixes} & {*load_format(own).traits.suffixes}:
             raise _refuse_other(point, f"has the suffix {min(taken)} of {own}")
     return loaded
 

@@ -18,7 +18,7 @@ import recshuf
 from recshuf import formats
 from recshuf.errors import CheckError, InputError, UsageError
 from recshuf.formats import OWN_FORMATS, list_names
-from recshuf.interfaces import Fragment, InputFile, Traits, open_input
+from recshuf.interfaces import FormatOption, Fragment, InputFile, Traits, open_input
 from recshuf.testing import FormatSuite
 from tests.conftest import Run
 from tests.support.formats import sample_folders
@@ -64,6 +64,9 @@ def make_format(name: str, *suffixes: str, **traits: Any) -> RowsFormat:
 
 CLASH, TWIN, NOTHING = make_format("clash", ".x", ".pq"), make_format("twin", ".rows"), object()
 FAULTY = make_format("faulty", ".faulty", libraries=("no_such_library",))
+BARE, UPPER = make_format("bare", "x"), make_format("upper", ".X")
+COMMA = make_format("comma", ".x", options=FormatOption("a_b", "It has an effect."))
+DASH = make_format("dash", ".x", options=(FormatOption("a-b", "It has an effect."),))
 HERE = "tests.formats.test_registry"
 
 
@@ -176,6 +179,10 @@ def test_without_the_package_its_files_are_foreign(tmp_path: Path):
         ({"clash": f"{HERE}:CLASH"}, "the format 'clash' of the package other has the suffix .pq of parquet"),
         ({"other": ROWS_FORMAT}, "the format 'other' of the package other calls itself 'rows'"),
         ({"clash": f"{HERE}:NOTHING"}, "the format 'clash' of the package other is no instance of recshuf.interfaces.Format"),
+        ({"bare": f"{HERE}:BARE"}, "the format 'bare' of the package other has the suffixes ('x',), which must begin with a dot and be in lower case; mend"),
+        ({"upper": f"{HERE}:UPPER"}, "the format 'upper' of the package other has the suffixes ('.X',), which must begin with a dot and be in lower case"),
+        ({"comma": f"{HERE}:COMMA"}, "the format 'comma' of the package other has options that are no tuple"),
+        ({"dash": f"{HERE}:DASH"}, "the format 'dash' of the package other has an option 'a-b', which is no name in Python"),
         ({"gone": "no_such_module:FORMAT"}, "the format 'gone' of the package other cannot be imported: No module named"),
         ({"rows": ROWS_FORMAT, "twin": f"{HERE}:TWIN"}, "the formats rows and twin have the suffix .rows; name one with format='rows', that of an output with to"),
         ({"first": ROWS_FORMAT}, "the format 'first' of the package other has the name of one of another; mend"),

@@ -25,7 +25,7 @@ from tests.support.objects.object_server import Bucket
 from tests.support.processes.command_line import COMMAND, DEADLINE, assert_one_line, numbers, wait_until
 
 _FLAG = re.compile(r"(?<![\w./-])--[a-z][a-z-]*|(?<!\S)-[a-z]\b")
-_OTHER_COMMAND = re.compile(r"recshuf [a-z]|GNU tar")
+_OTHER_COMMAND = re.compile(r"recshuf (?:[a-z]|INPUT)|GNU tar")
 """What follows is for another command."""
 _OTHER_RUN = "; then scatter the inputs anew"
 """Says that options are those of another command."""

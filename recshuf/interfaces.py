@@ -338,7 +338,7 @@ class WriteOptions:
     """How shards are written."""
 
     compression: str | None = None
-    """``none``, ``zstd``, ``gzip``, ``bz2``, ``xz``, ``snappy`` or ``lz4``; None for that of the inputs."""
+    """One of `Traits.compressions`; None for that of the inputs."""
     compression_level: int | None = None
     """None for the default of the library."""
     file_name: str = ""
@@ -401,6 +401,7 @@ class InputSummary(NamedTuple):
     record_count: int | None
     """Exact or estimated number of records; None for a stream."""
     record_count_is_exact: bool
+    """Whether reading must give this number, else the run fails."""
     native_bytes: int | None
     """Estimated size of all its records as native batches, offsets included; None for a stream."""
 

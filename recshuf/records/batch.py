@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from recshuf.dataclass import dataclass
-from recshuf.errors import Stopped
+from recshuf.errors import CheckError, Stopped
 from recshuf.records.arrays import count_bytes, count_bytes_before, take_rows
 from recshuf.records.keys import RowRange  # noqa: TC001 - for the examples
 
@@ -87,9 +87,9 @@ class RowCounter:
 
 
 def number_batches(
-    counter: RowCounter, index: int, fragment: Fragment
+    counter: RowCounter, name: str, index: int, fragment: Fragment
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield the batches of fragment number `index` of an input, each with its first row."""
+    """Yield the batches of fragment number `index` of an input of this name, each with its first row."""
     if fragment.record_count is None:
         yield from _number_uncounted(counter, index, fragment)
         return
@@ -100,7 +100,8 @@ def number_batches(
         yield row, batch
         row += batch.num_rows
     if row != end:
-        raise RuntimeError(f"a fragment of {fragment.record_count} records yielded {row - end:+d} of them")
+        problem = f"a fragment of {fragment.record_count:,} records yielded {row - end:+,} of them"
+        raise CheckError(f"{name}: {problem}; run again, and report this as a fault")
 
 
 def _number_uncounted(

@@ -341,9 +341,11 @@ class InputReader:
         return task
 
     def _read(self, task: InputTask, number: int, fragment: Fragment, coalescer: Coalescer) -> None:
-        for row, batch in number_batches(task.counter, number, fragment):
+        index = task.inputs[0]
+        name = self._source.inputs[index].name
+        for row, batch in number_batches(task.counter, name, number, fragment):
             self._check()
-            coalescer.add(task, [RowRange(task.inputs[0], row, batch.num_rows)], batch)
+            coalescer.add(task, [RowRange(index, row, batch.num_rows)], batch)
 
     def _emit(self, group: BatchGroup) -> None:
         if not self._queue.offer(group):

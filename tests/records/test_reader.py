@@ -139,7 +139,9 @@ def test_a_fragment_of_other_records_than_it_said_is_an_error(monkeypatch: pytes
     (fragment,) = source.fragments(0, BLOCK, BLOCK)
     fragment.record_count = count
     monkeypatch.setattr(source, "fragments", lambda *_: iter([fragment]))
-    with pytest.raises(RuntimeError, match=f"a fragment of {count} records yielded"):
+    with pytest.raises(
+        CheckError, match=f"^input 0: a fragment of {count} records yielded .1 of them; run again, and report"
+    ):
         Reading(source, 1)
 
 

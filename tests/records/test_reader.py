@@ -1,7 +1,7 @@
 """Reading inputs in threads: rows are numbered in order, and nobody is idle while a batch waits."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from random import Random
 
@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 
 from recshuf.errors import CheckError, Stopped
-from recshuf.interfaces import Joined
+from recshuf.interfaces import Fragment, Joined
 from recshuf.records.arrays import count_bytes
 from recshuf.records.batch import RowCounter, concat_batches
 from recshuf.records.keys import RowRange
-from recshuf.records.reader import InputPart, InputReader, ReadingPlan, group_inputs, whole_inputs
+from recshuf.records.reader import InputPart, InputReader, InputTask, ReadingPlan, group_inputs, whole_inputs
 from tests.support.effort import some
 from tests.support.formats.fake_source import FakeSource
 
@@ -130,6 +130,22 @@ def test_an_error_in_a_visit_ends_the_reading(workers: int):
 
     with pytest.raises(ZeroDivisionError):
         InputReader(source, ReadingPlan(workers, BLOCK, BLOCK), whole_inputs(source), visit).run("read")
+
+
+def test_an_input_is_not_finished_if_a_fragment_could_not_be_made():
+    """The other threads find no more fragments then, and a pile set without its records was complete for `--resume`."""
+
+    def make_fragments() -> Iterator[Fragment]:
+        yield from FakeSource(ROWS[:1]).fragments(0, BLOCK, BLOCK)
+        raise ZeroDivisionError
+
+    task = InputTask([0], make_fragments())
+    assert task.take() is not None
+    assert not task.release()
+    with pytest.raises(ZeroDivisionError):
+        task.take()
+    assert task.take() is None
+    assert not task.release()
 
 
 @pytest.mark.parametrize("count", [0, 2])

@@ -120,7 +120,7 @@ class Scatter:
         try:
             self._reading.run("scatter")
             self._check_rows()
-        except InputError:
+        except (InputError, CheckError):
             check_unchanged(read)
             raise
         check_unchanged(read)

@@ -15,7 +15,7 @@ from recshuf.audit.verify.record_sets import (
     options_of_output,
 )
 from recshuf.audit.verify.type_classes import fill_types, find_difference, find_exact_difference
-from recshuf.errors import InputError, UsageError
+from recshuf.errors import CheckError, InputError, UsageError
 from recshuf.formats import LAST_RESORT, detect_format, keeps_records, load_format, name_written, open_source
 from recshuf.formats.csv import suffix_delimiter
 from recshuf.formats.folders import NameRules
@@ -36,7 +36,7 @@ from recshuf.records.batch import split_ranges
 from recshuf.records.provenance import FILE_COLUMN, ROW_COLUMN
 from recshuf.records.reader import InputReader, ReadingPlan, whole_inputs
 from recshuf.records.word_hashing import HashKey
-from recshuf.storage.reading import leave_out_output
+from recshuf.storage.reading import check_unchanged, leave_out_output
 from recshuf.storage.reading.objects import Stores, count_read_bytes
 from recshuf.system.memory import release_freed
 
@@ -194,7 +194,11 @@ class RecordReader:
             return self._choose_plan(replace(limits, memory_bytes=memory_bytes)).max_record_bytes
 
         with naming_memory(limits.memory_bytes, limits.max_record_bytes, find_longest):
-            InputReader(source, ReadingPlan(*self.plan), whole_inputs(source), visit_parts).run("verify")
+            try:
+                InputReader(source, ReadingPlan(*self.plan), whole_inputs(source), visit_parts).run("verify")
+            except CheckError:
+                check_unchanged(self.record_set.files)
+                raise
         release_freed()
 
 

@@ -16,6 +16,7 @@ import pytest
 import zstandard
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from pyarrow.feather import write_feather
 
 import recshuf
 from recshuf.errors import InputError, RecshufError, RecshufWarning
@@ -171,6 +172,20 @@ def test_a_change_is_an_error_that_names_the_input(
         recshuf.shuffle(inputs, f"{tmp_path}/out/", seed=1, workers=1, progress=heard)
     assert "\n" not in str(caught.value)
     assert os.listdir(tmp_path) == ["in"]
+
+
+@pytest.mark.parametrize("command", ["shuffle", "verify"])
+@pytest.mark.parametrize("count", [299, 301])
+def test_an_input_with_other_records_than_before_is_no_fault(tmp_path: Path, count: int, command: str):
+    inputs = [tmp_path / f"{number}.arrow" for number in range(2)]
+    for path in inputs:
+        write_feather(pa.table({"id": range(300)}), path)
+    calls = iter(range(100))
+    table = pa.table({"id": range(count)})
+    heard = Listener(lambda: next(calls) == 0 and write_feather(table, inputs[1]))
+    output = inputs[0] if command == "verify" else f"{tmp_path}/out/"
+    with pytest.raises(InputError, match=r"1\.arrow: has changed while it was read"):
+        getattr(recshuf, command)(inputs, output, workers=1, progress=heard)
 
 
 @pytest.mark.parametrize("split", [None, {"a": 0.5, "b": 0.5}], ids=["one", "split"])

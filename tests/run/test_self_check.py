@@ -445,7 +445,13 @@ def test_what_the_first_pass_has_hashed_wrongly_is_no_difference(
     assert recshuf.verify(inputs, tmp_path / "out.jsonl")
 
 
-@pytest.mark.parametrize("to", ["jsonl", "hdf5"])
-def test_records_and_chunks_longer_than_a_record_of_the_inputs_may_be_are_read_back(tmp_path: Path, to: str):
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("in.csv", {"to": "jsonl"}), ("in.csv", {"to": "hdf5"}), ("in.jsonl", {"provenance": True})],
+)
+def test_records_and_chunks_longer_than_a_record_of_the_inputs_may_be_are_read_back(
+    tmp_path: Path, name: str, options: dict[str, Any]
+):
     (tmp_path / "in.csv").write_text("id,text\n" + "".join(f"{number},abc\n" for number in range(50)))
-    recshuf.shuffle(tmp_path / "in.csv", f"{tmp_path}/out/", to=to, max_record_bytes=20, verify=True)
+    (tmp_path / "in.jsonl").write_text('{"id":1}\n' * 50)
+    recshuf.shuffle(tmp_path / name, f"{tmp_path}/out/", max_record_bytes=20, verify=True, **options)

@@ -294,6 +294,7 @@ def open_comparison(
     is_same, nan_as_null = keeps_records(inputs.format, to), "nan_as_null" in dict(job.read.own)
     # What was found in the inputs holds for an output of their format, which may show too few records to find it.
     read = (source.options if is_same else None) or job.read
+    read = replace(read, max_record_bytes=job.read.max_record_bytes)
     own = dict(read.own)
     named = suffix_delimiter(files[0].name) if files else None
     delimiter = named or dict(job.read.own).get("delimiter")  # that of a gather is of the output

@@ -221,13 +221,14 @@ def check_memory(run: Run) -> None:
     from recshuf.audit.verify.comparison import RecordReader
     from recshuf.records.word_hashing import HashKey
 
-    for name, (own, _) in find_own(dict(run.job.read.own)).items() if run.inputs.stored else ():
+    source = _find_source(run)
+    for name, (own, _) in find_own(dict(run.job.read.own)).items() if isinstance(source, PileSource) else ():
         if own.side == "both":  # records of inputs are read as it says
             raise UsageError(
                 f"--verify: the records of a store do not show what {flag_of(name)} changes; leave it out, and compare the output "
                 f"with the inputs by recshuf verify INPUT... OUTPUT {flag_of(name)}"
             )
-    given = RecordSet("inputs", run.inputs.format, _find_source(run), run.inputs.files)
+    given = RecordSet("inputs", run.inputs.format, source, run.inputs.files)
     if not keeps_records(given.format, run.output.format):
         given.decoder = given.source.decoder()
     try:

@@ -257,10 +257,11 @@ def test_keys_of_stores_are_compared_and_tasks_need_new_ones(tmp_path: Path) -> 
         update.append([tmp_path / "in.tar"])
     with pytest.raises(ConversionError, match=r"is that of several records.*; give rename_keys=True"):
         recshuf.gather(tmp_path / "store", tmp_path / "two.tar")
-    with pytest.raises(
-        UsageError, match=r"^verify=True: .*rename_keys=True changes; leave it out, .*recshuf verify"
-    ):
-        recshuf.gather(tmp_path / "store", tmp_path / "two.tar", rename_keys=True, verify=True)
+    for seed in (None, 2):
+        with pytest.raises(
+            UsageError, match=r"^verify=True: .*rename_keys=True changes; leave it out, .*recshuf verify"
+        ):
+            recshuf.gather(tmp_path / "store", tmp_path / "two.tar", rename_keys=True, verify=True, seed=seed)
     recshuf.gather(tmp_path / "store", tmp_path / "two.tar", rename_keys=True)
     assert len({sample.key for sample in read_tar(tmp_path / "two.tar")}) == 40
     assert recshuf.verify(2 * [tmp_path / "in.tar"], tmp_path / "two.tar", rename_keys=True)

@@ -6,6 +6,7 @@ import os
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain
@@ -322,20 +323,39 @@ class _HuggingFace(_Table):
         """Yield batches of the columns of the features; without these, of the columns and types of the first batch."""
         import pyarrow as pa
 
+        from recshuf.formats.parquet.union import columns_of, conform_batch
+
         features = self._dataset.features
         schema = None if features is None else features.arrow_schema
         try:
             for table in self._dataset.iter(batch_size=_STREAM_ROWS):
                 schema = schema or table.schema
+                if features is None:
+                    _check_types(schema, table.schema)
                 # Dictionaries of a batch have their own order of keys.
-                if unknown := [name for name in table.schema.names if name not in schema.names]:
-                    raise KeyError(f"the first records have no column {unknown[0]!r}")
-                table = table.select(schema.names)
-                yield from (table.cast(schema) if features is None else table).to_batches()
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, KeyError) as error:
-            problem = f"records differ in type: {' '.join(str(error.args[0]).split())[:300]}"
+                places = columns_of(schema, table.schema, self._name, [])
+                for batch in table.to_batches():
+                    yield conform_batch(batch, schema, places, 0)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            problem = f"records differ in type: {' '.join(str(error).split())[:300]}"
             remedy = "make a Dataset of it: Dataset.from_generator(lambda: iter(DATASET), features=...)"
             raise InputError(self._name, problem, remedy=remedy) from error
+
+
+def _check_types(first: pa.Schema, later: pa.Schema) -> None:
+    """Raise `pyarrow.ArrowInvalid` unless values of a schema are of the columns and types of the first: Arrow would make a number of text."""
+    import pyarrow as pa
+
+    from recshuf.formats.parquet.union import FieldClash, unify_types
+
+    if odd := sorted({*first.names} ^ {*later.names}):
+        raise pa.ArrowInvalid(f"not all of them have the column {odd[0]!r}")
+    for field in first:
+        kind = later.field(field.name).type
+        with suppress(FieldClash):
+            if unify_types(field.type, kind, widens=True) == field.type:
+                continue
+        raise pa.ArrowInvalid(f"column {field.name!r} is {field.type} in the first of them, later {kind}")
 
 
 class TableSource(Source):

@@ -96,7 +96,7 @@ class ParquetCensus:
         declared = settle_copies(
             self._union.schema.metadata,
             self.footers[0].declared.record_schema,
-            without_required_vectors(pa.schema(chosen)),
+            without_required_vectors(pa.schema(chosen), self._options.store_schema),
         )
         self.metadata, taken = self._unite_metadata()
         self.declared = adopt(declared, taken) if taken else declared

@@ -78,14 +78,20 @@ def _held_leaf(kind: pa.DataType) -> pa.DataType:
     return pa.timestamp("ms", kind.tz) if is_coarse else _HELD.get(str(kind), kind)
 
 
-def without_required_vectors(schema: pa.Schema) -> pa.Schema:
+def without_required_vectors(schema: pa.Schema, held: pa.Schema | None = None) -> pa.Schema:
     """Return a schema whose lists of a fixed size may be null where a struct around them may be: pyarrow reads no others back.
+
+    Columns that are the same in a schema which is `held` stay as they are.
 
     >>> vector = pa.field("v", pa.list_(pa.int8(), 2), nullable=False)
     >>> without_required_vectors(pa.schema({"s": pa.struct([vector])})).types
     [StructType(struct<v: fixed_size_list<item: int8>[2]>)]
     """
-    return pa.schema([_loosen(field, in_null=False) for field in schema], schema.metadata)
+    known = {field.name: field.type for field in held or ()}
+    fields = [
+        field if known.get(field.name) == field.type else _loosen(field, in_null=False) for field in schema
+    ]
+    return pa.schema(fields, schema.metadata)
 
 
 def _loosen(field: pa.Field, *, in_null: bool) -> pa.Field:

@@ -146,6 +146,11 @@ def test_null_structs_with_required_lists_of_a_fixed_size_read_back(
     lacking = store(tmp_path / "lacking.parquet", {"row": [1]})
     for output in (tmp_path / "given.parquet", shuffled(full, lacking)):
         assert load(output).sort_by("row")["s"].to_pylist() == rows
+    with recshuf.PileWriter(tmp_path / "store", "given", given.schema, 1) as writer:
+        writer.write(given)
+    recshuf.window(tmp_path / "store", append=full)  # has the type of the store
+    recshuf.gather(tmp_path / "store", tmp_path / "gathered.parquet", verify=True)
+    assert load(tmp_path / "gathered.parquet")["s"].null_count == 1
 
 
 # Decimals with more digits than Parquet has room for, which became other numbers

@@ -123,17 +123,17 @@ def _cast_list(read: pa.Array, kind: pa.DataType, path: Path) -> pa.Array:
         wrong = lengths.filter(pc.not_equal(lengths, kind.list_size))
         if len(wrong):
             raise BadRecord(f"has {wrong[0]} elements where the schema says {kind.list_size}", path=path)
-        if lists.null_count:
-            return _fix_sizes(lists, kind)
-    return lists if lists.type == kind else lists.cast(kind)
+        return _fix_sizes(lists, kind)
+    return lists
 
 
 def _fix_sizes(lists: pa.ListArray, kind: pa.DataType) -> pa.Array:
-    """Return lists, some of them null, in a type of a fixed size. Arrow's cast has values of others under nulls, or memory that is none."""
-    starts = np.repeat(view_offsets(lists)[:-1].astype(np.int64), kind.list_size)
-    places = starts + np.arange(len(starts)) % kind.list_size
-    hidden = np.repeat(lists.is_null().to_numpy(zero_copy_only=False), kind.list_size)
-    values = lists.values.take(pa.array(places, mask=hidden))
+    """Return lists in a type of a fixed size. Arrow's cast has values of others under nulls, or memory that is none, and fails on required values there."""
+    values = lists.values
+    if lists.null_count:
+        places = view_offsets(lists)[:-1, None] + np.arange(kind.list_size)
+        hidden = np.repeat(lists.is_null().to_numpy(zero_copy_only=False), kind.list_size)
+        values = values.take(pa.array(places.ravel(), mask=hidden))
     return pa.Array.from_buffers(kind, len(lists), lists.buffers()[:1], children=[values])
 
 

@@ -166,6 +166,16 @@ def test_below_null_lists_of_a_fixed_size_is_nothing() -> None:
     assert cast_column(lists, kind, 3, ("a",)).equals(pa.nulls(3, kind))
 
 
+def test_null_lists_of_a_fixed_size_may_have_required_items() -> None:
+    """Also within others, which Arrow does not cast then."""
+    inner = pa.list_(pa.field("item", pa.int8(), nullable=False), 2)
+    rows = [[[1, 2], None], [None, [3, 4]]]
+    lines = [json.dumps({"a": row}).encode() + b"\n" for row in rows]
+    for kind in (pa.list_(inner, 2), pa.list_(inner)):
+        table = decode(lines, pa.schema({"a": kind}))
+        assert table["a"].to_pylist() == rows
+
+
 # Floats of a given type: no whole number is altered, at any depth
 
 WIDTHS = {16: np.float16, 32: np.float32, 64: np.float64}

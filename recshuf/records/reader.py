@@ -153,11 +153,14 @@ class InputTask:
     def take(self) -> tuple[int, Fragment] | None:
         """Return the next fragment and its number; None if there is none."""
         with self.fragment_lock:
-            self.hold()  # for ever if it cannot be made: others find no more of them then, and the input is not complete
-            fragment = next(self.fragments, None)
+            try:
+                fragment = next(self.fragments, None)
+            except BaseException:
+                self.hold()  # for ever: other threads find no more fragments now, and the input must not be complete
+                raise
             if fragment is None:
-                self.release()
                 return None
+            self.hold()
             self.taken += 1
             return self.taken - 1, fragment
 

@@ -167,10 +167,11 @@ def test_types_of_other_fields_need_not_agree(tmp_path: Path):
 def test_types_of_others_need_not_agree_before_the_field_comes_first(tmp_path: Path, late: str):
     """Among records of all kinds, in and between blocks."""
     others = ["1", '"x"', "[1, {}]", "NaN", "9007199254740993", "0.5", "null"]
-    lines = [f'{{"other": {value}}}\n' for value in others * 2000]
-    lines += [f'{{"other": {value}, "id": {late}}}\n' for value in others if value != "[1, {}]"]
+    lines = [f'{{"other": {value}, "in": {{"id": 1}}}}\n' for value in others * 2000]
+    key = '"id"' if late != "null" else r'"\u0069d"'
+    lines += [f'{{"other": {value}, {key}: {late}}}\n' for value in others if value != "[1, {}]"]
     (tmp_path / "in.jsonl").write_text("".join(lines))
     found = read_table(tmp_path / "in.jsonl", ReadOptions(field="id")).column("id").to_pylist()
     assert found == [None] * 14_000 + [json.loads(late)] * 6
-    with pytest.raises(UsageError, match="there is no column 'x'; there are: other"):
+    with pytest.raises(UsageError, match="there is no column 'x'; there are: other, in"):
         read_table(tmp_path / "in.jsonl", ReadOptions(field="x"))

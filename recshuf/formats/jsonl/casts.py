@@ -258,6 +258,31 @@ def rewrite(lines: pa.Array, rewrites: Iterable[Rewrite]) -> pa.Array:
     return lines
 
 
+def pick_fields(lines: pa.Array, names: Iterable[str]) -> pa.Array:
+    r"""Return lines (large_string, JSON) of objects with only the fields of some names.
+
+    >>> lines = pa.array(['{"a": 1, "b": {"a":2}}\n', '{"b": 3}\n'], pa.large_string())
+    >>> pick_fields(lines, ["a"]).to_pylist()
+    ['{"a":1}\n', '{}\n']
+    """
+    outline = _Outline(lines)
+    rows: list[Places] = []
+    texts: list[pa.Array] = []
+    for name in names:
+        key, spans = json.dumps(name, ensure_ascii=False) + ":", outline.find((name,))
+        rows.append(np.searchsorted(outline.offsets, spans.begins, "right") - 1)
+        values = outline.cut(spans.begins, spans.ends)
+        texts.append(pc.binary_join_element_wise(pa.scalar(key, _TEXT), values, pa.scalar("", _TEXT)))
+    owners = np.concatenate(rows)
+    ends = np.cumsum(np.bincount(owners, minlength=len(lines)))
+    fields = pa.concat_arrays(texts).take(pa.array(np.argsort(owners, kind="stable")))
+    lists = pa.LargeListArray.from_arrays(pa.array(np.append(0, ends)), fields)
+    joined = pc.binary_join(lists, pa.scalar(",", _TEXT))
+    return pc.binary_join_element_wise(
+        pa.scalar("{", _TEXT), joined, pa.scalar("}\n", _TEXT), pa.scalar("", _TEXT)
+    )
+
+
 class _Spans(NamedTuple):
     """Values of one depth: where each begins and ends, ascending."""
 
@@ -334,7 +359,7 @@ class _Outline:
         return self._quotes[last - 1], self._quotes[last]
 
     def _is_named(self, opens: Places, closes: Places, name: str) -> NDArray[np.bool_]:
-        keys = self._cut(opens + 1, closes)
+        keys = self.cut(opens + 1, closes)
         found: NDArray[np.bool_] = np.array(pc.equal(keys, json.dumps(name, ensure_ascii=False)[1:-1]))
         for row in np.flatnonzero(pc.match_substring(keys, "\\")).tolist():  # which hardly a program writes
             found[row] = json.loads(f'"{keys[row]}"', strict=False) == name
@@ -353,7 +378,7 @@ class _Outline:
     def quote(self, spans: _Spans) -> tuple[Places, Places, pa.Array]:
         """Return the edits that make strings of values; nulls stay."""
         spans = spans.take((spans.ends - spans.begins != 4) | (self.data[spans.begins] != ord("n")))
-        texts = self._cut(spans.begins, spans.ends)
+        texts = self.cut(spans.begins, spans.ends)
         quote = pa.scalar('"', _TEXT)
         texts = pc.binary_join_element_wise(quote, escape(texts), quote, pa.scalar("", _TEXT))
         return (spans.begins, spans.ends - spans.begins, texts)
@@ -375,7 +400,7 @@ class _Outline:
         texts = pa.array([text for _, _, text in groups], _TEXT).take(pa.array(kinds[order]))
         return (places[order], sizes[kinds[order]], texts)
 
-    def _cut(self, begins: Places, ends: Places) -> pa.Array:
+    def cut(self, begins: Places, ends: Places) -> pa.Array:
         """Return the bytes from each begin to the end beside it; both ascend and no two overlap."""
         edges = np.stack([begins, ends], 1).ravel()
         buffers = [None, pa.py_buffer(np.ascontiguousarray(edges)), pa.py_buffer(self.data)]
@@ -387,7 +412,7 @@ class _Outline:
     def splice(self, places: Places, sizes: Places, texts: pa.Array) -> pa.Array:
         """Return the lines with edits, whose places ascend."""
         begins = np.concatenate(([0], places + sizes))
-        pieces = self._cut(begins, np.concatenate((places, [len(self.data)])))
+        pieces = self.cut(begins, np.concatenate((places, [len(self.data)])))
         ends = pa.concat_arrays([texts, pa.array([""], _TEXT)])
         joined = pc.binary_join_element_wise(pieces, ends, pa.scalar("", _TEXT))
         growth = np.concatenate(([0], np.cumsum(pc.binary_length(texts).to_numpy() - sizes)))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 import threading
 import time
 from contextlib import suppress
@@ -12,10 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from recshuf.errors import UsageError
+from recshuf.formats.jsonl.casts import pick_fields
 from recshuf.formats.jsonl.line_checks import (
     MAX_DEPTH,
     BadRecord,
@@ -32,7 +30,14 @@ from recshuf.formats.jsonl.numbers import (
     find_inexact_integer,
     walk_columns,
 )
-from recshuf.formats.jsonl.parser import Parser, describe_remedy, explain_misfit, infer_schema, propose_map
+from recshuf.formats.jsonl.parser import (
+    Parser,
+    check_json,
+    describe_remedy,
+    explain_misfit,
+    infer_schema,
+    propose_map,
+)
 from recshuf.records.arrays import dotted
 
 if TYPE_CHECKING:
@@ -244,8 +249,6 @@ class InferredTypes:
         self._field = field
         self._wanted = frozenset() if field is None else {field, dotted(field).split(".")[0]}
         """Names of which one is the column of the field."""
-        nulls = pa.schema([(name, pa.null()) for name in self._wanted])
-        self._absence = Parser(nulls, others="ignore")
         self.on_named_data: Callable[[str], None] | None = None
         """Gets a sentence as that of `find_named_data` while types are inferred, once, if that takes long."""
         self._seconds = 0.0
@@ -333,9 +336,11 @@ class InferredTypes:
         try:
             schema = infer_schema(lines)
         except BadRecord:
-            if self._lack_field(lines):
-                return [], None
-            raise
+            if self._field is None or self._last_appearance is None:
+                raise
+            check_json(lines)
+            lines = pick_fields(lines, self._wanted)
+            schema = infer_schema(lines)
         shape = shape_of(schema, rows.position(0))
         if shape.count_fields() > MAX_FIELDS:
             raise _too_many_fields(shape)
@@ -351,20 +356,6 @@ class InferredTypes:
                 part.fractional = None if row is None else rows.position(row)
         self._tell_named_data(shape, begin)
         return columns, shape
-
-    def _lack_field(self, lines: pa.Array) -> bool:
-        """Tell whether lines behind others have no value of the wanted field, so that their types do not matter."""
-        if self._field is None or self._last_appearance is None:
-            return False
-        for name in self._wanted:  # of a field of nulls
-            key = re.escape(json.dumps(name, ensure_ascii=False))
-            if pc.any(pc.match_substring_regex(lines, rf"{key}\s*:")).as_py():
-                return False
-        try:
-            self._absence.parse(lines)
-        except BadRecord:
-            return False
-        return True
 
     def _propose_floats(self, columns: list[Column], lines: pa.Array, rows: Rows) -> str:
         """Return the remedy for NaN and infinities in lines: all fields so far, with a schema that takes them."""

@@ -287,6 +287,7 @@ def _check_counts(run: Run) -> InputCounts:
 
 
 def _say_notes(run: Run) -> None:
+    run.find_table_schema()  # else only tasks, which have written the shards, have made notes
     for note in run.decoding.inner.notes if run.decoding.inner else ():
         run.progress.warn(note)
 

@@ -276,8 +276,11 @@ def test_text_that_becomes_bytes_is_said(tmp_path: Path):
     """Files that were saved as Latin-1 go on unchanged as CSV."""
     (tmp_path / "in.csv").write_bytes("id;name\n1;José\n2;Ann\n".encode("latin-1"))
     recshuf.shuffle(tmp_path / "in.csv", tmp_path / "same.csv")
-    with pytest.warns(RecshufWarning, match="not all is UTF-8 in 'name', so that it becomes bytes"):
-        recshuf.shuffle(tmp_path / "in.csv", tmp_path / "out.parquet", verify=True)
+    for engine in ("local", "processes"):
+        with pytest.warns(RecshufWarning, match="not all is UTF-8 in 'name', so that it becomes bytes"):
+            recshuf.shuffle(
+                tmp_path / "in.csv", tmp_path / "out.parquet", engine=engine, verify=True, overwrite=True
+            )
     assert pq.read_schema(tmp_path / "out.parquet").field("name").type == pa.binary()
     given = pa.schema({"id": pa.int64(), "name": pa.binary()})
     recshuf.shuffle(tmp_path / "in.csv", tmp_path / "out.jsonl", schema=given)

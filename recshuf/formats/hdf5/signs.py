@@ -192,7 +192,7 @@ def check_independent(
             continue
         is_number = dataset.id.get_type().get_class() in (h5t.INTEGER, h5t.FLOAT)
         if dataset.shape[0] == row_count and path not in roles.copies:
-            problem = f"has {row_count} rows, as the records, but is not one of their datasets"
+            problem = f"has {count_of(row_count, 'row')}, as the records, but is not one of their datasets"
         elif dataset.shape == (row_count + 1,) and is_number and path not in roles.copies:
             numbers = count_of(row_count + 1, "number")
             problem = f"has {numbers}, one more than the records, as their offsets or edges would"

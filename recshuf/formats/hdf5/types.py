@@ -191,7 +191,7 @@ def name_type(tid: h5t.TypeID) -> str:
     """Return the name of a type for messages about types that differ."""
     dtype = find_dtype(tid)
     if isinstance(tid, h5t.TypeStringID):
-        size = f"{tid.get_size()} bytes{_PADDINGS[tid.get_strpad()]}"
+        size = f"{tid.get_size()} bytes{_PADDINGS.get(tid.get_strpad(), ' padded by no known rule')}"
         charset = "UTF-8" if tid.get_cset() else "ASCII"
         return f"{charset} text of {'any length' if tid.is_variable_str() else size}"
     if dtype is not None and dtype.names:

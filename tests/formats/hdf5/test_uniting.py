@@ -245,3 +245,7 @@ def test_texts_that_differ_in_padding_are_told_apart(tmp_path: Path) -> None:
         expected = f"ASCII text of 4 bytes{ends[other]}, but ASCII text of 4 bytes{ends[one]} in "
         with pytest.raises(InputError, match=expected):
             recshuf.shuffle([tmp_path / f"{each}.h5" for each in (one, other)], tmp_path / "out.h5")
+    other = tmp_path / "damaged.h5"
+    other.write_bytes((tmp_path / f"{h5t.STR_NULLPAD}.h5").read_bytes().replace(b"\x13\1\0\0", b"\x13\7\0\0"))
+    with pytest.raises(InputError, match="ASCII text of 4 bytes padded by no known rule, but ASCII text of "):
+        recshuf.shuffle([tmp_path / f"{h5t.STR_NULLTERM}.h5", other], tmp_path / "out.h5")

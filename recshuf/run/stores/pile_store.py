@@ -345,7 +345,7 @@ class StoreUpdate:
         traits, remedy = load_format(kept).traits, "begin a new store for it"
         if traits.has_columns:
             copy = f"COPY{traits.suffixes[0]}"
-            remedy += f", or append {copy} of recshuf INPUT --to {kept} -o {copy}"
+            remedy += f", or append what recshuf INPUT --to {kept} -o {copy} writes"
         return InputError(name, f"is {found}, and {self._place.name} holds {kept}", remedy=remedy)
 
     def _check_metadata(self, inputs: Inputs, *, is_lenient: bool) -> None:

@@ -153,13 +153,13 @@ def test_a_file_of_another_format_is_named_and_what_is_proposed_can_be_appended(
         other, name = ("parquet", "first.parquet") if kept != "parquet" else ("hdf5", "other first.h5")
         refused = call("window", f"store-{kept}", "--append", name)
         said = re.fullmatch(
-            rf"recshuf: error: {name}: is {other}, and store-{kept} holds {kept}; begin a new store for it, or append (.*) of "
-            r"recshuf INPUT (.*)\n",
+            rf"recshuf: error: {name}: is {other}, and store-{kept} holds {kept}; begin a new store for it, or append what "
+            r"recshuf INPUT (.* -o (.*)) writes\n",
             refused.stderr.decode(),
         )
         assert said, refused.stderr
-        assert call(name, *said[2].split()).returncode == 0
-        assert call("window", f"store-{kept}", "--append", said[1]).returncode == 0
+        assert call(name, *said[1].split()).returncode == 0
+        assert call("window", f"store-{kept}", "--append", said[2]).returncode == 0
         assert read_ids(tmp_path / f"store-{kept}") == sorted(2 * ids_of(0))
 
 
